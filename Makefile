@@ -1,0 +1,45 @@
+# make demo | test | test-all | bench | lint | clean. Each sets up the virtual environment it needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUN    ?= runs/demo
+
+.PHONY: demo test test-all bench lint format clean
+
+$(VENV)/.user: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.user
+
+## Train RSCFed on the embedded Fashion-MNIST subset: one labeled client of ten.
+demo: $(VENV)/.user
+	rm -rf $(RUN)
+	$(BIN)/rscfed-jax train --dataset fashion --preset published --warmup-rounds 7 --rounds 40 --out $(RUN)
+
+## The test suite that decides whether a change lands.
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q
+
+## Also the slow tests.
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m 'slow or not slow'
+
+## The benchmarks; their results are kept under benchmarks/results.
+bench: $(VENV)/.dev
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

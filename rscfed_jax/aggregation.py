@@ -1,0 +1,126 @@
+"""Distance-reweighted model aggregation (DMA): equations 5 to 7 of the paper.
+
+Pure functions of stacked models: pytrees whose leaves have a leading axis of K clients. Nothing here knows of data.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.types import Array, Model
+
+# A matmul defaults to bfloat16 on TPU and may use TF32 on GPU; beta 10,000 would amplify either.
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Members(NamedTuple):
+    """What the server knows of the K clients of a subset."""
+
+    sizes: Array  # [K] data amounts
+    labeled: Array  # [K] bool
+    healthy: Array  # [K] bool: the client answered with a finite model
+
+
+class Consensus(NamedTuple):
+    """What a subset agreed on."""
+
+    model: Model
+    weights: Array  # [K], they sum to one; all zero where no client is healthy
+    distances: Array  # [K]
+
+
+def weighted_mean(models: Model, weights: Array) -> Model:
+    """Averages [K, ...] models with [K] weights that sum to one."""
+    return jax.tree.map(lambda leaf: jnp.tensordot(weights.astype(leaf.dtype), leaf, axes=1, precision=HIGHEST), models)
+
+
+def _squares(models: Model, center: Model) -> list[Array]:
+    """A [K] sum of squared differences for each tensor."""
+    parts = jax.tree.map(lambda leaf, c: jnp.sum((leaf - c) ** 2, axis=range(1, leaf.ndim)), models, center)
+    return jax.tree.leaves(parts)
+
+
+def l2_distance(models: Model, center: Model) -> Array:
+    """[K] distances from `center`: one L2 norm over all parameters, as the paper has it."""
+    return jnp.sqrt(sum(_squares(models, center)))
+
+
+def sum_distance(models: Model, center: Model) -> Array:
+    """[K] distances from `center`: the sum of each tensor's L2 norm, as the published code has it."""
+    return sum(jnp.sqrt(square) for square in _squares(models, center))
+
+
+DISTANCES: dict[str, Callable[[Model, Model], Array]] = {"l2": l2_distance, "sum": sum_distance}
+
+
+def data_shares(members: Members, *, labeled_share: Array, labeled_multiplier: Array) -> Array:
+    """[K] shares by data amount that sum to one; broken clients have none.
+
+    The amounts of labeled clients count `labeled_multiplier` times. Where `labeled_share` is not negative and both
+    kinds are there, the labeled clients share that part of the weight and the others the rest.
+    """
+    amounts = members.sizes * members.healthy * jnp.where(members.labeled, labeled_multiplier, 1.0)
+    labeled = amounts * members.labeled
+    total, total_labeled = jnp.sum(amounts), jnp.sum(labeled)
+    total_other = total - total_labeled
+    split = (labeled_share >= 0) & (total_labeled > 0) & (total_other > 0)
+    plain = _ratio(amounts, total)
+    grouped = labeled_share * _ratio(labeled, total_labeled) + (1 - labeled_share) * _ratio(amounts - labeled, total_other)
+    return jnp.where(split, grouped, plain)
+
+
+def _ratio(parts: Array, total: Array) -> Array:
+    return parts / jnp.where(total > 0, total, 1)
+
+
+def dma_weights(distances: Array, sizes: Array, shares: Array, *, beta: Array) -> Array:
+    """[K] weights that fall with the distance from the subset's mean (equation 6).
+
+    A softmax over log-weights: they sum to one even where every exponential underflows.
+    """
+    log_weights = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1)), -jnp.inf)
+    log_weights -= beta * distances / jnp.maximum(sizes, 1)
+    return jnp.where(jnp.any(shares > 0), jax.nn.softmax(log_weights), 0.0)
+
+
+def plain_consensus(models: Model, members: Members, *, labeled_share: Array, labeled_multiplier: Array) -> Consensus:
+    """Averages a subset by data amount and labeled share alone (equation 5)."""
+    weights = data_shares(members, labeled_share=labeled_share, labeled_multiplier=labeled_multiplier)
+    center = weighted_mean(models, weights)
+    return Consensus(center, weights, l2_distance(models, center))
+
+
+def sub_consensus(
+    models: Model,
+    members: Members,
+    *,
+    beta: Array,
+    beta_labeled: Array,
+    labeled_share: Array,
+    labeled_multiplier: Array,
+    distance: Callable[[Model, Model], Array] = l2_distance,
+) -> Consensus:
+    """The model that a subset agrees on: equations 5 and 6.
+
+    `beta_labeled` serves a subset that holds a labeled client. The published code applies the labeled multiplier
+    twice: to the data amounts before averaging, and to the weights after the distance factor.
+    """
+    shares = data_shares(members, labeled_share=labeled_share, labeled_multiplier=labeled_multiplier)
+    center = weighted_mean(models, shares)
+    distances = distance(models, center)
+    boosted = shares * jnp.where(members.labeled, labeled_multiplier, 1.0)
+    subset_beta = jnp.where(jnp.any(members.labeled), beta_labeled, beta)
+    weights = dma_weights(distances, members.sizes, boosted, beta=subset_beta)
+    return Consensus(weighted_mean(models, weights), weights, distances)
+
+
+def global_mean(consensus: Consensus, previous: Model) -> Model:
+    """Equation 7: the plain mean of M sub-consensus models [M, ...]; a subset without a healthy client keeps `previous`."""
+    agreed = jnp.any(consensus.weights > 0, axis=1)
+
+    def mean(leaf: Array, old: Array) -> Array:
+        return jnp.mean(jnp.where(agreed.reshape(-1, *[1] * old.ndim), leaf, old), axis=0)
+
+    return jax.tree.map(mean, consensus.model, previous)

@@ -1,0 +1,301 @@
+"""The settings of an experiment.
+
+`Config` holds every setting, resolved and checked. `Hyper` holds the numbers that a compiled program takes as
+arguments: changing them never compiles again. This module must not import JAX, so that a wrong value is refused at once.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class SettingError(ValueError):
+    """A setting has a value that is not allowed; the message is one line for the user."""
+
+    def __init__(self, setting: str, value: object, allowed: str):
+        self.setting = setting
+        flag = "--" + setting.replace("_", "-")
+        super().__init__(" ".join(f"{flag} {value}: {allowed}".split()))
+
+
+class Kind(NamedTuple):
+    """What a setting accepts: how its text is read, which values are right, and how both are said."""
+
+    read: Callable[[str], Any]
+    accepts: Callable[[Any], bool]
+    allowed: str
+    metavar: str
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return (_is_int(value) or isinstance(value, float)) and math.isfinite(value)
+
+
+def _whole(low: int, high: float = math.inf) -> Kind:
+    bounds = f"of at least {low}" if high == math.inf else f"from {low} to {int(high)}"
+    return Kind(int, lambda v: _is_int(v) and low <= v <= high, f"a whole number {bounds}", "N")
+
+
+def _number(low: float = -math.inf, high: float = math.inf, *, above: float = -math.inf) -> Kind:
+    parts = []
+    if above > -math.inf:
+        parts.append(f"above {above:g}")
+    if low > -math.inf and high < math.inf:
+        parts.append(f"from {low:g} to {high:g}")
+    elif low > -math.inf:
+        parts.append(f"of at least {low:g}")
+    elif high < math.inf:
+        parts.append(f"of at most {high:g}")
+    allowed = " and ".join(["a number", *parts]) if len(parts) > 1 else " ".join(["a number", *parts])
+    return Kind(float, lambda v: _is_number(v) and low <= v <= high and v > above, allowed, "F")
+
+
+def _one_of(*choices: str) -> Kind:
+    return Kind(str, lambda v: v in choices, "one of " + ", ".join(choices), "|".join(choices))
+
+
+def _or_word(kind: Kind, word: str | None) -> Kind:
+    """Accepts what `kind` accepts, or one word besides (None stands for a setting that is not given)."""
+
+    def read(text: str) -> Any:
+        return text if text == word else kind.read(text)
+
+    also = f", or {word}" if word else ""
+    metavar = f"{kind.metavar}|{word}" if word else kind.metavar
+    return Kind(read, lambda v: v == word or kind.accepts(v), kind.allowed + also, metavar)
+
+
+_TEXT = Kind(str, lambda v: isinstance(v, str) and v != "", "a text", "TEXT")
+_PATH = Kind(str, lambda v: v is None or (isinstance(v, str) and v != ""), "a path", "PATH")
+_SWITCH = Kind(lambda text: {"true": True, "false": False}[text], lambda v: isinstance(v, bool), "true or false", "")
+
+
+def _setting(default: Any, kind: Kind, help_text: str, group: str) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind, "help": help_text, "group": group})
+
+
+METHODS = ("rscfed", "sso", "fed_consist", "fedavg")
+
+# Where paper and published code differ, a preset chooses; a setting given by hand wins over it.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "repeat": "retrain",
+        "distance": "l2",
+        "labeled_share": 0.5,
+        "labeled_multiplier": 1.0,
+        "beta": 10_000.0,
+        "beta_labeled": None,
+        "teacher_init": "initial",
+        "ema_warmup": False,
+        "flip": False,
+        "warmup_rounds": 0,
+    },
+    "published": {
+        "repeat": "sequential",
+        "distance": "sum",
+        "labeled_share": "off",
+        "labeled_multiplier": 6.0,
+        "beta": 10_000.0,
+        "beta_labeled": 100.0,
+        "teacher_init": "first-selected",
+        "ema_warmup": True,
+        "flip": True,
+        "warmup_rounds": 7,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Every setting of an experiment, resolved against its preset and checked when it is made."""
+
+    dataset: str = _setting(
+        "fashion",
+        _TEXT,
+        "fashion (embedded Fashion-MNIST subset), npz:PATH, or "
+        "synthetic[:train=2000,test=500,classes=10,size=32,channels=3]",
+        "data",
+    )
+    data_dir: str | None = _setting(None, _PATH, "the folder in which a relative npz:PATH is looked up", "data")
+    image_size: int = _setting(
+        32, _whole(4), "side of the model's input; images are resized to 5/4 of it and cropped", "data"
+    )
+    train_fraction: float = _setting(
+        1.0, _number(above=0, high=1), "keep this seeded fraction of every client's samples, for quick runs", "data"
+    )
+
+    clients: int = _setting(10, _whole(1), "number of clients N", "federation")
+    labeled_clients: int | None = _setting(
+        None, _or_word(_whole(0), None), "how many clients hold labels (default 1)", "federation"
+    )
+    labeled_choice: str | None = _setting(
+        None,
+        _or_word(_one_of("most-classes", "first", "random"), None),
+        "which clients hold labels (default most-classes; first for a partition file)",
+        "federation",
+    )
+    labeled_fraction: float | None = _setting(
+        None,
+        _or_word(_number(0, 1), None),
+        "give every client this part of its labels, instead of --labeled-clients",
+        "federation",
+    )
+    gamma: float | str = _setting(
+        0.8, _or_word(_number(above=0), "iid"), "Dirichlet concentration: smaller means more different clients", "federation"
+    )
+    min_client_size: int = _setting(10, _whole(1), "redraw the partition until every client has so many", "federation")
+    partition_file: str | None = _setting(
+        None, _PATH, "npz with index arrays client_0, client_1, ... instead of a random partition", "federation"
+    )
+
+    model: str = _setting("simple-cnn", _one_of("simple-cnn"), "network of every client", "model")
+    conv: str = _setting(
+        "auto", _one_of("auto", "matmul", "plain"), "form of the convolution; auto: matmul on CPU, plain elsewhere", "model"
+    )
+    init_from: str | None = _setting(None, _PATH, "run directory whose global model to start from", "model")
+
+    method: str = _setting("rscfed", _one_of(*METHODS), "federated method", "method")
+    preset: str = _setting("paper", _one_of(*PRESETS), "the paper's equations or the published code's choices", "method")
+    subsets: int = _setting(3, _whole(1), "subsets per round, M", "method")
+    subset_size: int = _setting(5, _whole(1), "clients in a subset, K", "method")
+    repeat: str = _setting(
+        None,
+        _one_of("retrain", "sequential", "share"),
+        "a client in several subsets is trained anew for each, one after the other, or once for all",
+        "method",
+    )
+    beta: float = _setting(None, _number(0), "how fast a client's weight falls with its distance", "method")
+    beta_labeled: float = _setting(
+        None, _number(0), "beta of a subset that holds a labeled client (paper: the same as --beta)", "method"
+    )
+    distance: str = _setting(
+        None, _one_of("l2", "sum"), "one norm over all parameters, or the sum of each tensor's norm", "method"
+    )
+    labeled_share: float | str = _setting(
+        None, _or_word(_number(0, 1), "off"), "weight that the labeled clients of a subset have together", "method"
+    )
+    labeled_multiplier: float = _setting(
+        None, _number(above=0), "factor on labeled data amounts, and once more after the distance", "method"
+    )
+    warmup_rounds: int = _setting(None, _whole(0), "rounds on the labeled clients alone, before round 1", "method")
+
+    local_epochs: int = _setting(1, _whole(1), "epochs of a client's training in a round", "local training")
+    batch_size: int = _setting(64, _whole(1), "samples in a local step", "local training")
+    lr_labeled: float = _setting(0.03, _number(0), "learning rate of labeled clients", "local training")
+    lr_unlabeled: float = _setting(0.021, _number(0), "learning rate of unlabeled clients", "local training")
+    momentum: float = _setting(0.9, _number(0, 1), "momentum of SGD, kept per client", "local training")
+    weight_decay: float = _setting(5e-4, _number(0), "L2 weight decay, added to the gradient", "local training")
+    clip_norm: float = _setting(5.0, _number(above=0), "largest global norm of a gradient", "local training")
+    tau: float = _setting(0.5, _number(above=0), "temperature of sharpening", "local training")
+    ema: float = _setting(0.999, _number(0, 1), "factor by which a teacher keeps itself in a step", "local training")
+    ema_warmup: bool = _setting(
+        None, _SWITCH, "let a teacher follow faster in a client's first steps: min(1 - 1/(step + 1), ema)", "local training"
+    )
+    teacher_init: str = _setting(
+        None,
+        _one_of("initial", "first-selected"),
+        "a teacher starts from the global model of round 0, or of the client's first round",
+        "local training",
+    )
+    lambda_u: float = _setting(0.02, _number(0), "factor of the consistency loss", "local training")
+    flip: bool = _setting(None, _SWITCH, "also flip images left to right, with probability 1/2", "local training")
+
+    rounds: int = _setting(100, _whole(1), "rounds to run (the paper: 1000)", "run")
+    eval_every: int = _setting(1, _whole(1), "evaluate on the test set every so many rounds", "run")
+    checkpoint_every: int = _setting(10, _whole(1), "save the state at the first evaluation after so many rounds", "run")
+    seed: int = _setting(0, _whole(0, 2**31 - 1), "seed of partition, initial model, sampling and augmentation", "run")
+    chunk: int | str = _setting("auto", _or_word(_whole(1), "auto"), "clients trained at once on a device by vmap", "run")
+    devices: int | str = _setting("auto", _or_word(_whole(1), "auto"), "devices that share the clients of a round", "run")
+    dtype: str = _setting("float32", _one_of("float32", "bfloat16"), "number format of the model's computation", "run")
+
+    def __post_init__(self) -> None:
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        _check(fields["preset"], self.preset)
+        for name, value in PRESETS[self.preset].items():
+            if getattr(self, name) is None:
+                self._resolve(name, value)
+        if self.beta_labeled is None:
+            self._resolve("beta_labeled", self.beta)
+        if self.labeled_choice is None:
+            self._resolve("labeled_choice", "first" if self.partition_file else "most-classes")
+        if self.labeled_fraction is None and self.labeled_clients is None:
+            self._resolve("labeled_clients", 1)
+        for field in fields.values():
+            value = getattr(self, field.name)
+            _check(field, value)
+            if field.type in (float, float | None, float | str) and _is_int(value):
+                self._resolve(field.name, float(value))
+        self._check_together()
+
+    def _resolve(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_together(self) -> None:
+        """Refuses settings that are right alone but not together."""
+        if self.labeled_fraction is not None:
+            if self.labeled_clients is not None:
+                raise SettingError("labeled_fraction", self.labeled_fraction, "excludes --labeled-clients; give one of them")
+            if self.labeled_fraction == 0:
+                raise SettingError("labeled_fraction", 0, "no client would hold a label; must be above 0, at most 1")
+        elif self.labeled_clients == 0:
+            raise SettingError("labeled_clients", 0, f"no client would hold a label; must be from 1 to {self.clients}")
+        elif self.labeled_clients > self.clients:
+            raise SettingError("labeled_clients", self.labeled_clients, f"must be from 1 to --clients {self.clients}")
+        if self.method in ("rscfed", "sso") and self.subset_size > self.clients:
+            raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {self.clients}")
+        if self.model == "simple-cnn" and (self.image_size < 16 or self.image_size % 4):
+            raise SettingError("image_size", self.image_size, "simple-cnn takes multiples of 4 from 16 on")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings as a flat dictionary that JSON can hold: the content of config.json."""
+        return dataclasses.asdict(self)
+
+
+def _check(field: dataclasses.Field, value: object) -> None:
+    kind: Kind = field.metadata["kind"]
+    if not kind.accepts(value):
+        raise SettingError(field.name, value, f"must be {kind.allowed}")
+
+
+def read_setting(name: str, text: str) -> Any:
+    """Reads the text of one setting as the command line gives it."""
+    kind: Kind = Config.__dataclass_fields__[name].metadata["kind"]
+    try:
+        return kind.read(text)
+    except (ValueError, KeyError, OverflowError):
+        raise SettingError(name, text, f"must be {kind.allowed}") from None
+
+
+class Hyper(NamedTuple):
+    """Numbers that training takes as arguments; a grid over them is one more batch axis of the same program."""
+
+    lr_labeled: Any
+    lr_unlabeled: Any
+    momentum: Any
+    weight_decay: Any
+    clip_norm: Any
+    tau: Any
+    ema: Any
+    ema_warmup: Any  # 1: the teacher follows faster in a client's first steps
+    teacher_from_selection: Any  # 1: a teacher starts from the global model of the client's first round
+    lambda_u: Any
+    flip_rate: Any
+    beta: Any
+    beta_labeled: Any
+    labeled_share: Any  # negative: by data amount alone
+    labeled_multiplier: Any
+
+    @classmethod
+    def of(cls, config: Config) -> "Hyper":
+        """Takes the numbers out of a config, as Python floats."""
+        values = config.to_dict()
+        values["ema_warmup"] = float(config.ema_warmup)
+        values["teacher_from_selection"] = float(config.teacher_init == "first-selected")
+        values["flip_rate"] = 0.5 if config.flip else 0.0
+        values["labeled_share"] = -1.0 if config.labeled_share == "off" else config.labeled_share
+        return cls(**{name: float(values[name]) for name in cls._fields})

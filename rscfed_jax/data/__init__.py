@@ -1,0 +1,1 @@
+"""From files to the table of images that training reads on the device."""

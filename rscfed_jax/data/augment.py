@@ -1,0 +1,32 @@
+"""Crop, flip and normalise on the device, as one gather.
+
+Images for the model have the layout [channels, height, width, batch]: with the batch innermost, convolutions become
+matrix products of long rows.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+
+from rscfed_jax.data.table import FederatedData
+
+
+def augmented_batch(key: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, dtype: DTypeLike) -> Array:
+    """[3, size, size, B] random crops, some flipped, of the samples in `rows` [B]."""
+    corner_key, flip_key = jax.random.split(key)
+    margin = data.images.shape[1] - size
+    top, left = jax.random.randint(corner_key, (2, len(rows)), 0, margin + 1)
+    flipped = jax.random.uniform(flip_key, rows.shape) < flip_rate
+    steps = jnp.arange(size)[:, None]
+    y = top + steps  # [size, B]
+    x = left + jnp.where(flipped, size - 1 - steps, steps)
+    pixels = data.images.at[rows, y[:, None], x[None], jnp.arange(3)[:, None, None, None]].get(mode="promise_in_bounds")
+    # Without the barrier the gather is fused into the convolution's products and computed again for each of them.
+    return jax.lax.optimization_barrier(normalise(pixels, data.mean, data.std, dtype))
+
+
+def normalise(pixels: Array, mean: Array, std: Array, dtype: DTypeLike) -> Array:
+    """[3, H, W, B] pixel values 0 to 255 with zero mean and unit deviation per channel."""
+    shape = (3, 1, 1, 1)
+    return ((pixels.astype(mean.dtype) - mean.reshape(shape)) / std.reshape(shape)).astype(dtype)

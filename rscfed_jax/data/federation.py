@@ -1,0 +1,65 @@
+"""The federation as the host sees it: data set and partition for a config, NumPy only.
+
+Everything that can be wrong with a user's data is found here, before JAX is imported.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rscfed_jax.config import Config
+from rscfed_jax.data import partition
+from rscfed_jax.data.sources import Dataset, load_dataset
+
+
+class Federation(NamedTuple):
+    """A data set and how it is spread over N clients."""
+
+    dataset: Dataset
+    members: list[np.ndarray]  # N arrays of indices into the training samples
+    label_visible: list[np.ndarray]  # N boolean arrays beside them: may training see the label?
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """[N] samples of each client."""
+        return np.array([len(part) for part in self.members])
+
+    @property
+    def labeled(self) -> np.ndarray:
+        """[N] whether a client holds any label."""
+        return np.array([visible.any() for visible in self.label_visible])
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        """[N, classes] samples of each class that each client holds, hidden labels included."""
+        return partition.class_counts(self.members, self.dataset.train_labels, self.dataset.classes)
+
+
+def build_federation(config: Config) -> Federation:
+    """Loads the data and spreads it over the clients as the config says."""
+    dataset = load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
+    labels = dataset.train_labels
+    # One stream per decision, so that a change of one setting does not shift the others.
+    split_rng, choice_rng, keep_rng, label_rng = (np.random.default_rng([config.seed, n]) for n in range(4))
+    if config.partition_file is not None:
+        members = partition.load_partition(config.partition_file, config.clients, len(labels))
+    elif config.gamma == "iid":
+        members = partition.iid_partition(labels, config.clients, min_size=config.min_client_size, rng=split_rng)
+    else:
+        members = partition.dirichlet_partition(
+            labels, config.clients, gamma=config.gamma, min_size=config.min_client_size, rng=split_rng
+        )
+    counts = partition.class_counts(members, labels, dataset.classes)
+    if config.train_fraction < 1:
+        members = partition.keep_fraction(members, config.train_fraction, keep_rng)
+    if config.labeled_fraction is not None:
+        visible = [_some_true(len(part), config.labeled_fraction, label_rng) for part in members]
+    else:
+        chosen = partition.choose_labeled(counts, config.labeled_clients, config.labeled_choice, choice_rng)
+        visible = [np.full(len(part), client in chosen) for client, part in enumerate(members)]
+    return Federation(dataset, members, visible)
+
+
+def _some_true(count: int, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """[count] booleans, `fraction` of them true, at least one."""
+    return rng.permutation(count) < max(1, round(count * fraction))

@@ -1,0 +1,119 @@
+"""Which client holds which samples, and who holds labels: NumPy, seeded.
+
+A partition is a list of N index arrays into the training samples, one per client.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from rscfed_jax.config import SettingError
+from rscfed_jax.data.sources import read_npz
+
+MAX_DRAWS = 1_000
+
+
+def dirichlet_draw(labels: np.ndarray, clients: int, gamma: float, rng: np.random.Generator) -> list[np.ndarray]:
+    """One draw: per class, Dirichlet proportions over the clients that are below their fair share."""
+    fair_share = len(labels) / clients
+    members: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    sizes = np.zeros(clients, dtype=int)
+    for label in np.unique(labels):
+        samples = rng.permutation(np.flatnonzero(labels == label))
+        proportions = capped_proportions(rng.dirichlet(np.full(clients, gamma)), sizes, fair_share)
+        cuts = (np.cumsum(proportions) * len(samples)).astype(int)[:-1]
+        for client, part in enumerate(np.split(samples, cuts)):
+            members[client].append(part)
+            sizes[client] += len(part)
+    return [np.concatenate(parts) for parts in members]
+
+
+def capped_proportions(proportions: np.ndarray, sizes: np.ndarray, fair_share: float) -> np.ndarray:
+    """Gives nothing more to clients that hold their fair share; the rest of [N] proportions sum to one."""
+    open_to_more = sizes < fair_share
+    capped = proportions * open_to_more
+    total = capped.sum()
+    return capped / total if total > 0 else open_to_more / open_to_more.sum()
+
+
+def dirichlet_partition(
+    labels: np.ndarray, clients: int, *, gamma: float, min_size: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Repeats the whole draw until the smallest client has `min_size` samples."""
+    largest_minimum = 0
+    if min_size * clients <= len(labels):
+        for _ in range(MAX_DRAWS):
+            members = dirichlet_draw(labels, clients, gamma, rng)
+            smallest = min(map(len, members))
+            if smallest >= min_size:
+                return [rng.permutation(part) for part in members]
+            largest_minimum = max(largest_minimum, smallest)
+    raise SettingError(
+        "min_client_size",
+        min_size,
+        f"no partition of {len(labels)} samples over {clients} clients with --gamma {gamma:g} gave every client so many "
+        f"in {MAX_DRAWS} draws (best: {largest_minimum}); lower it, use fewer --clients or a larger --gamma",
+    )
+
+
+def iid_partition(
+    labels: np.ndarray, clients: int, *, min_size: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Deals the shuffled samples out evenly."""
+    if len(labels) // clients < min_size:
+        raise SettingError(
+            "min_client_size", min_size, f"{len(labels)} samples over {clients} clients give only {len(labels) // clients} each"
+        )
+    return np.array_split(rng.permutation(len(labels)), clients)
+
+
+def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
+    """Reads index arrays client_0, client_1, ... from an npz file and checks them against the data."""
+
+    def refuse(reason: str) -> SettingError:
+        return SettingError("partition_file", path, reason)
+
+    arrays = read_npz(Path(path), refuse)
+    wanted = {f"client_{client}" for client in range(clients)}
+    if set(arrays) != wanted:
+        raise refuse(f"must hold the {clients} arrays client_0 to client_{clients - 1} of --clients, but holds {len(arrays)}")
+    members = [arrays[f"client_{client}"] for client in range(clients)]
+    for client, part in enumerate(members):
+        if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
+            raise refuse(f"client_{client} must be a list of sample indices, not empty")
+        if part.min() < 0 or part.max() >= samples:
+            raise refuse(f"client_{client} holds index {part.max()}, allowed are 0 to {samples - 1}")
+    used, counts = np.unique(np.concatenate(members), return_counts=True)
+    if counts.max() > 1:
+        raise refuse(f"index {used[counts.argmax()]} is used {counts.max()} times, allowed is once")
+    return [part.astype(np.int64) for part in members]
+
+
+def save_partition(path: str | Path, members: list[np.ndarray]) -> None:
+    """Writes what `load_partition` reads."""
+    np.savez(path, **{f"client_{client}": part for client, part in enumerate(members)})
+
+
+def class_counts(members: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+    """[N, classes] samples of each class that each client holds."""
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in members])
+
+
+def choose_labeled(counts: np.ndarray, number: int, choice: str, rng: np.random.Generator) -> np.ndarray:
+    """[number] ids of the clients that hold labels, given the [N, classes] class counts.
+
+    `most-classes`: most classes present, then the largest smallest class, then the lowest id. A labeled client that
+    lacks classes caps what any method can reach.
+    """
+    if choice == "first":
+        return np.arange(number)
+    if choice == "random":
+        return np.sort(rng.choice(len(counts), number, replace=False))
+    present = (counts > 0).sum(axis=1)
+    smallest = np.where(counts > 0, counts, counts.max() + 1).min(axis=1)
+    return np.sort(np.lexsort((np.arange(len(counts)), -smallest, -present))[:number])
+
+
+def keep_fraction(members: list[np.ndarray], fraction: float, rng: np.random.Generator) -> list[np.ndarray]:
+    """A random part of every client's samples, at least one each."""
+    return [rng.permutation(part)[: max(1, round(len(part) * fraction))] for part in members]

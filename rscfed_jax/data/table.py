@@ -1,0 +1,87 @@
+"""The device-resident table: what training may see of a federation."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from rscfed_jax.data.federation import Federation
+from rscfed_jax.data.resize import resize
+
+HIDDEN = -1  # stands where training may not see a label
+
+
+class FederatedData(NamedTuple):
+    """Training samples of N clients, sorted by client: client i holds rows starts[i] to starts[i] + sizes[i]."""
+
+    images: Array  # [S, R, R, 3] uint8, larger than the model's input: a random crop is taken of them
+    labels: Array  # [S] int32; HIDDEN where training may not see it
+    starts: Array  # [N] int32
+    sizes: Array  # [N] int32
+    labeled: Array  # [N] bool: the client holds a label
+    labeled_ids: Array  # [L] int32: the clients that do
+    positions: Array  # [largest client] int32: 0, 1, 2, ...; its length bounds a client's epoch
+    mean: Array  # [3] of the pixel values 0 to 255
+    std: Array  # [3]
+
+    @property
+    def clients(self) -> int:
+        """Number of clients N."""
+        return self.sizes.shape[0]
+
+
+class TestData(NamedTuple):
+    """Test samples at the model's input size."""
+
+    __test__ = False  # not a test case for pytest
+
+    images: Array  # [T, H, H, 3] uint8
+    labels: Array  # [T] int32
+    mean: Array
+    std: Array
+
+
+def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData, TestData]:
+    """Resizes, sorts by client, hides labels, and puts the federation on the device."""
+    dataset = federation.dataset
+    rows = np.concatenate(federation.members)
+    visible = np.concatenate(federation.label_visible)
+    sizes = federation.sizes
+    mean, std = pixel_statistics(dataset.train_images)
+    train = FederatedData(
+        images=jnp.asarray(_colour(resize(dataset.train_images[rows], image_size * 5 // 4))),
+        labels=jnp.asarray(np.where(visible, dataset.train_labels[rows], HIDDEN).astype(np.int32)),
+        starts=jnp.asarray((np.cumsum(sizes) - sizes).astype(np.int32)),
+        sizes=jnp.asarray(sizes.astype(np.int32)),
+        labeled=jnp.asarray(federation.labeled),
+        labeled_ids=jnp.asarray(np.flatnonzero(federation.labeled).astype(np.int32)),
+        positions=jnp.arange(sizes.max(), dtype=jnp.int32),
+        mean=jnp.asarray(mean),
+        std=jnp.asarray(std),
+    )
+    test = TestData(
+        images=jnp.asarray(_colour(resize(dataset.test_images, image_size))),
+        labels=jnp.asarray(dataset.test_labels),
+        mean=train.mean,
+        std=train.std,
+    )
+    return train, test
+
+
+def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[3] mean and standard deviation of the pixel values, computed exactly from their histogram."""
+    values = np.arange(256.0)
+    means, deviations = [], []
+    for channel in range(images.shape[3]):
+        share = np.bincount(images[..., channel].ravel(), minlength=256) / images[..., channel].size
+        means.append(share @ values)
+        deviations.append(np.sqrt(share @ (values - means[-1]) ** 2))
+    deviations = np.maximum(deviations, 1.0)  # a constant channel is left as it is
+    repeat = 3 // images.shape[3]
+    return np.repeat(means, repeat).astype(np.float32), np.repeat(deviations, repeat).astype(np.float32)
+
+
+def _colour(images: np.ndarray) -> np.ndarray:
+    """Repeats a grey channel to three."""
+    return np.broadcast_to(images, (*images.shape[:3], 3)) if images.shape[3] == 1 else images

@@ -1,0 +1,16 @@
+"""FedAvg on the labeled clients: the bounds that the paper compares with.
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas. AISTATS 2017. https://arxiv.org/abs/1602.05629
+
+The lower bound has the federation's labeled clients alone; with all clients labeled it is the upper bound.
+"""
+
+from rscfed_jax.config import Config
+from rscfed_jax.methods.base import Method, by_data_amount
+from rscfed_jax.sampling import LabeledClients
+
+
+def fedavg(config: Config) -> Method:
+    """One subset of the labeled clients, averaged by data amount."""
+    del config
+    return Method(sample=LabeledClients(), aggregate=by_data_amount)

@@ -1,0 +1,21 @@
+"""RSCFed: random sampling consensus federated semi-supervised learning.
+
+Liang, Lin, Fu, Zhu, Li. CVPR 2022. https://arxiv.org/abs/2203.13993
+
+Choices where the paper is silent: a client drawn by several subsets of a round is trained once for each, all from the
+same state, and the state of the last is kept (`--repeat`); the labeled clients of a subset share half of its weight
+before the distance factor (`--labeled-share`); momentum is kept per client between selections.
+"""
+
+from rscfed_jax.aggregation import DISTANCES
+from rscfed_jax.config import Config
+from rscfed_jax.methods.base import DistanceReweighted, Method
+from rscfed_jax.sampling import RandomSubsets
+
+
+def rscfed(config: Config) -> Method:
+    """M random subsets of K clients, each averaged by distance."""
+    return Method(
+        sample=RandomSubsets(config.subsets, config.subset_size),
+        aggregate=DistanceReweighted(DISTANCES[config.distance]),
+    )

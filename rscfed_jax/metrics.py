@@ -1,0 +1,84 @@
+"""Metrics of the global model on the test set, on the device and as scikit-learn defines them."""
+
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.data.augment import normalise
+from rscfed_jax.data.table import TestData
+from rscfed_jax.types import Array, Model
+
+EVAL_BATCH = 250
+
+
+class Metrics(NamedTuple):
+    """Fractions, macro-averaged over classes where there is more than one number."""
+
+    accuracy: Array
+    auc: Array  # one-vs-rest, over the classes that the test set holds
+    precision: Array  # precision and recall: over the classes that are there or predicted
+    recall: Array
+
+
+def macro_auc(probabilities: Array, labels: Array) -> Array:
+    """One-vs-rest AUC of [T, C] probabilities: how often a sample of the class outranks another, ties counted half.
+
+    A class without samples, or with all of them, has no AUC and is left out. Ranks are summed as whole numbers in two
+    parts, because float32 would lose digits.
+    """
+
+    def one_class(scores: Array, positive: Array) -> tuple[Array, Array]:
+        order = jnp.argsort(scores)
+        negatives = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(~positive[order], dtype=jnp.int32)])
+        ranked = scores[order]
+        below = negatives[jnp.searchsorted(ranked, scores, side="left")]
+        not_above = negatives[jnp.searchsorted(ranked, scores, side="right")]
+        outranked = jnp.where(positive, below + not_above, 0)  # twice the number of negatives
+        total = jnp.sum(outranked >> 12) * 4096.0 + jnp.sum(outranked & 4095)
+        pairs = 2.0 * jnp.sum(positive) * jnp.sum(~positive)
+        return total / jnp.maximum(pairs, 1), pairs > 0
+
+    positive = labels == jnp.arange(probabilities.shape[1])[:, None]
+    auc, defined = jax.vmap(one_class)(probabilities.T, positive)
+    return jnp.sum(auc * defined) / jnp.maximum(jnp.sum(defined), 1)
+
+
+def confusion_matrix(predicted: Array, labels: Array, classes: int) -> Array:
+    """[classes, classes] counts; rows are the true classes."""
+    return jnp.zeros((classes, classes), jnp.int32).at[labels, predicted].add(1)
+
+
+def metrics_of(probabilities: Array, labels: Array) -> tuple[Metrics, Array]:
+    """Metrics and confusion matrix of [T, C] class probabilities against [T] labels."""
+    confusion = confusion_matrix(jnp.argmax(probabilities, axis=1), labels, probabilities.shape[1])
+    right, predicted, there = jnp.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)
+    counted = (predicted > 0) | (there > 0)
+
+    def macro(per_class: Array) -> Array:
+        return jnp.sum(per_class) / jnp.sum(counted)
+
+    metrics = Metrics(
+        accuracy=jnp.sum(right) / len(labels),
+        auc=macro_auc(probabilities, labels),
+        precision=macro(right / jnp.maximum(predicted, 1)),
+        recall=macro(right / jnp.maximum(there, 1)),
+    )
+    return metrics, confusion
+
+
+@partial(jax.jit, static_argnames="network")
+def evaluate(network: nn.Module, model: Model, test: TestData) -> tuple[Metrics, Array]:
+    """Metrics and confusion matrix of a model on the test set, in batches."""
+
+    def probabilities(images: Array) -> Array:
+        pixels = normalise(images.transpose(3, 1, 2, 0), test.mean, test.std, network.dtype)
+        return jax.nn.softmax(network.apply(model, pixels, train=False).astype(jnp.float32))
+
+    count = len(test.labels)
+    batch = min(EVAL_BATCH, count)
+    rows = jnp.minimum(jnp.arange(-(-count // batch) * batch), count - 1).reshape(-1, batch)
+    scores = jax.lax.map(lambda part: probabilities(test.images[part]), rows)
+    return metrics_of(scores.reshape(-1, scores.shape[-1])[:count], test.labels)

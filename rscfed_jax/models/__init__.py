@@ -1,0 +1,5 @@
+"""Networks of the clients, by name."""
+
+from rscfed_jax.models.simple_cnn import SimpleCNN
+
+MODELS = {"simple-cnn": SimpleCNN}

@@ -1,0 +1,162 @@
+"""The convolution of a client, with the parameters and results of `flax.linen.Conv`.
+
+Under `vmap` over clients a plain convolution becomes a grouped one, which is slow on CPUs. Here it is matrix products
+instead. Activations have the layout [channels, height, width, batch].
+
+Outputs are computed in blocks of 2x2 neighbours, side by side as channels: a 5x5 kernel over C channels becomes a 3x3
+kernel from 4C to 4O channels on a quarter of the positions. That makes few, large products out of many thin ones, and
+max-pooling the maximum of four adjacent arrays.
+"""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+
+
+def uniform_by_fan_in(fan_in: int) -> Callable[..., Array]:
+    """PyTorch's default initialiser of kernels and biases: uniform within 1/sqrt(fan_in)."""
+    bound = 1 / math.sqrt(fan_in)
+
+    def initialise(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return initialise
+
+
+def dense(features: int, fan_in: int, *, dtype: DTypeLike, param_dtype: DTypeLike, name: str) -> nn.Dense:
+    """`flax.linen.Dense` with PyTorch's initial values."""
+    initialise = uniform_by_fan_in(fan_in)
+    return nn.Dense(
+        features, dtype=dtype, param_dtype=param_dtype, kernel_init=initialise, bias_init=initialise, name=name
+    )
+
+
+class ConvMaxPool(nn.Module):
+    """A convolution without padding, then 2x2 max-pooling; parameters as in `flax.linen.Conv`."""
+
+    features: int
+    kernel_size: int = 5
+    form: str = "auto"
+    dtype: DTypeLike = jnp.float32
+    param_dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """[C, H, W, B] to [features, (H - k + 1) / 2, (W - k + 1) / 2, B]; k is odd, H and W are even."""
+        channels = x.shape[0]
+        initialise = uniform_by_fan_in(self.kernel_size**2 * channels)
+        shape = (self.kernel_size, self.kernel_size, channels, self.features)
+        kernel = self.param("kernel", initialise, shape, self.param_dtype)
+        bias = self.param("bias", initialise, (self.features,), self.param_dtype)
+        blocks = CONV_FORMS[self.form](x.astype(self.dtype), kernel.astype(self.dtype))
+        return max_of_four(blocks) + bias.astype(self.dtype)[:, None, None, None]
+
+
+def plain_blocks(x: Array, kernel: Array) -> Array:
+    """[4, O, H'/2, W'/2, B] outputs of XLA's own convolution, in blocks of 2x2."""
+    out = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("CHWN", "HWIO", "CHWN"))
+    return to_blocks(out)
+
+
+def matmul_blocks(x: Array, kernel: Array) -> Array:
+    """[4, O, H'/2, W'/2, B] outputs by matrix products, in blocks of 2x2."""
+    channels, height, width, batch = x.shape
+    deep = to_blocks(x).reshape(4 * channels, height // 2, width // 2, batch)
+    out = matmul_conv(deep, to_block_kernel(kernel))
+    return out.reshape(4, kernel.shape[3], *out.shape[1:])
+
+
+def auto_blocks(x: Array, kernel: Array) -> Array:
+    """The form that suits the platform, chosen when the program is lowered for it."""
+    return jax.lax.platform_dependent(x, kernel, cpu=matmul_blocks, default=plain_blocks)
+
+
+CONV_FORMS: dict[str, Callable[[Array, Array], Array]] = {
+    "auto": auto_blocks,
+    "matmul": matmul_blocks,
+    "plain": plain_blocks,
+}
+
+
+def to_blocks(x: Array) -> Array:
+    """[C, H, W, B] as [4, C, H/2, W/2, B]: the four neighbours of each 2x2 block, in reading order."""
+    channels, height, width, batch = x.shape
+    blocks = x.reshape(channels, height // 2, 2, width // 2, 2, batch)
+    return blocks.transpose(2, 4, 0, 1, 3, 5).reshape(4, channels, height // 2, width // 2, batch)
+
+
+def to_block_kernel(kernel: Array) -> Array:
+    """[k, k, C, O] as the kernel [(k + 1)/2, (k + 1)/2, 4C, 4O] that maps blocks to blocks.
+
+    Output neighbour (dy, dx) of a block sees the kernel shifted by (dy, dx) in a window of k + 1.
+    """
+    size, _, channels, features = kernel.shape
+    half = (size + 1) // 2
+    shifted = jnp.stack(
+        [jnp.pad(kernel, ((dy, 1 - dy), (dx, 1 - dx), (0, 0), (0, 0))) for dy in range(2) for dx in range(2)]
+    )
+    shifted = shifted.reshape(4, half, 2, half, 2, channels, features)
+    return shifted.transpose(1, 3, 2, 4, 5, 0, 6).reshape(half, half, 4 * channels, 4 * features)
+
+
+@jax.custom_vjp
+def matmul_conv(x: Array, kernel: Array) -> Array:
+    """[C, H, W, B] convolved with [k, k, C, O] without padding: one product for all kernel rows, then a shifted sum."""
+    size, _, channels, features = kernel.shape
+    height, width = x.shape[1] - size + 1, x.shape[2] - size + 1
+    columns = jnp.concatenate([x[:, :, j : j + width] for j in range(size)]).reshape(size * channels, -1)
+    rows = kernel.transpose(0, 3, 1, 2).reshape(size * features, size * channels)
+    out = (rows @ columns).reshape(size, features, x.shape[1], width, -1)
+    return sum(out[i, :, i : i + height] for i in range(size))
+
+
+def _matmul_conv_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return matmul_conv(x, kernel), (x, kernel)
+
+
+def _matmul_conv_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
+    """Each gradient in its own fastest form: the transpose of the shifted sum would be ten times slower."""
+    x, kernel = saved
+    size, _, channels, features = kernel.shape
+    _, height, width, batch = grad.shape
+    grad = grad.reshape(features, -1)
+    taps = [(i, j) for i in range(size) for j in range(size)]
+    patches = jnp.concatenate([x[:, i : i + height, j : j + width] for i, j in taps]).reshape(size**2 * channels, -1)
+    kernel_grad = (patches @ grad.T).reshape(kernel.shape)
+    spread = (kernel.reshape(-1, features) @ grad).reshape(size, size, channels, height, width, batch)
+    last = size - 1
+    x_grad = sum(jnp.pad(spread[i, j], ((0, 0), (i, last - i), (j, last - j), (0, 0))) for i, j in taps)
+    return x_grad, kernel_grad
+
+
+matmul_conv.defvjp(_matmul_conv_forward, _matmul_conv_backward)
+
+
+@jax.custom_vjp
+def max_of_four(blocks: Array) -> Array:
+    """[4, ...] to the maximum over the first axis; the gradient goes to the first of equal ones, as in PyTorch."""
+    return jnp.maximum(jnp.maximum(blocks[0], blocks[1]), jnp.maximum(blocks[2], blocks[3]))
+
+
+def _max_forward(blocks: Array) -> tuple[Array, tuple[Array, Array]]:
+    largest = max_of_four(blocks)
+    return largest, (blocks, largest)
+
+
+def _max_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array]:
+    blocks, largest = saved
+    taken = jnp.zeros(largest.shape, bool)
+    parts = []
+    for block in blocks:
+        wins = (block == largest) & ~taken
+        parts.append(jnp.where(wins, grad, 0))
+        taken |= wins
+    return (jnp.stack(parts),)
+
+
+max_of_four.defvjp(_max_forward, _max_backward)

@@ -1,0 +1,171 @@
+"""One round of a federation as a pure function, and many rounds as one program."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.aggregation import Members, global_mean
+from rscfed_jax.clients import ClientAxis
+from rscfed_jax.config import Hyper
+from rscfed_jax.data.table import FederatedData
+from rscfed_jax.local.training import ClientState, LocalTraining, init_client, train_client
+from rscfed_jax.methods.base import Method
+from rscfed_jax.repeat import Repeat, Trained, retrain, share
+from rscfed_jax.types import Array, Model
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """All that is static about a round; equal algorithms share one compiled program."""
+
+    method: Method
+    local: LocalTraining
+    repeat: Repeat = retrain
+    axis: ClientAxis = ClientAxis()
+
+
+class State(NamedTuple):
+    """What changes from round to round."""
+
+    round: Array  # int32
+    key: Array  # of the whole experiment; never changes
+    model: Model  # the global model
+    initial_model: Model  # from which teachers start
+    clients: ClientState  # stacked over N clients
+    models_down: Array  # int32: models sent to clients so far
+    models_up: Array  # int32: models sent to the server so far
+
+
+class RoundReport(NamedTuple):
+    """What a round tells about itself."""
+
+    subsets: Array  # [M, K] client ids
+    weights: Array  # [M, K] of each model in its subset
+    distances: Array  # [M, K] from the subset's mean
+    labeled_loss: Array  # mean over the labeled clients' steps
+    consistency_loss: Array  # mean over the steps of clients with unlabeled samples
+    broken: Array  # int32: slots whose model was not finite
+
+
+def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> State:
+    """A federation before its first round: the initial model, and clients that were never selected."""
+    local = algorithm.local
+    images = jnp.zeros((3, local.image_size, local.image_size, 1), local.network.dtype)
+    model = dict(local.network.init(jax.random.fold_in(key, 0), images, train=False))
+    client = init_client(model, hyper, with_teacher=local.with_teacher)
+    stacked = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), client)
+    return State(
+        round=jnp.int32(0),
+        key=key,
+        model=model,
+        initial_model=jax.tree.map(jnp.copy, model),
+        clients=stacked,
+        models_down=jnp.int32(0),
+        models_up=jnp.int32(0),
+    )
+
+
+def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
+    """Sample, train, agree: algorithm 1 of the paper."""
+    round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
+    sample_key, train_key = jax.random.split(round_key)
+    subsets = algorithm.method.sample(sample_key, data)  # [M, K]
+
+    def train(clients: ClientState, ids: Array, subset: Array) -> Trained:
+        work = data.sizes.at[ids].get(mode="fill", fill_value=0)
+        shared = (train_key, state.model, state.initial_model, clients, data, hyper)
+        return algorithm.axis.map(partial(train_slot, algorithm.local), work, (ids, subset), shared)
+
+    trained, clients = algorithm.repeat(train, state.clients, subsets)
+    members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
+    consensus = jax.vmap(algorithm.method.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
+    sent_down = count_distinct(subsets, data.clients)
+    state = state._replace(
+        round=state.round + 1,
+        model=global_mean(consensus, state.model),
+        clients=clients,
+        models_down=state.models_down + sent_down,
+        models_up=state.models_up + (sent_down if algorithm.repeat is share else subsets.size),
+    )
+    return state, RoundReport(
+        subsets=subsets,
+        weights=consensus.weights,
+        distances=consensus.distances,
+        labeled_loss=_mean_where(trained.losses.labeled, members.labeled),
+        consistency_loss=_mean_where(trained.losses.consistency, trained.losses.consistency > 0),
+        broken=jnp.sum(~trained.healthy),
+    )
+
+
+def train_slot(
+    local: LocalTraining,
+    client_id: Array,
+    subset: Array,
+    key: Array,
+    model: Model,
+    initial_model: Model,
+    clients: ClientState,
+    data: FederatedData,
+    hyper: Hyper,
+) -> Trained:
+    """Trains one client for one subset, with randomness from (seed, round, subset, client) and nothing else.
+
+    A client whose model is not finite sends the global model and keeps its earlier state: zero times NaN is NaN.
+    """
+    slot_key = jax.random.fold_in(jax.random.fold_in(key, subset), client_id)
+    before = jax.tree.map(lambda leaf: leaf.at[client_id].get(mode="clip"), clients)
+    started = before
+    if local.with_teacher:
+        start = _choose(hyper.teacher_from_selection > 0, model, initial_model)
+        started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
+    after_model, after, losses = train_client(local, slot_key, model, started, client_id, data, hyper)
+    healthy = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(after_model)]))
+    losses = jax.tree.map(lambda loss: jnp.where(healthy, loss, 0), losses)
+    return Trained(_choose(healthy, after_model, model), _choose(healthy, after, before), losses, healthy)
+
+
+def count_distinct(ids: Array, clients: int) -> Array:
+    """How many different clients are named: each receives the global model once a round."""
+    return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1))
+
+
+def _choose(condition: Array, yes: Model, no: Model) -> Model:
+    return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)
+
+
+def _mean_where(values: Array, mask: Array) -> Array:
+    return jnp.sum(values * mask) / jnp.maximum(jnp.sum(mask), 1)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "capacity"), donate_argnames="state")
+def run_rounds(
+    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, rounds: Array, *, capacity: int
+) -> tuple[State, RoundReport]:
+    """`rounds` rounds as one program, at most `capacity` of them, and their reports in a leading axis of `capacity`.
+
+    The number of rounds, data and hyper are arguments: one compilation serves every cut of a run and every cell of a
+    grid, and a resumed run is identical to the bit.
+    """
+    report = jax.eval_shape(partial(one_round, algorithm), state, data, hyper)[1]
+    reports = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), report)
+
+    def body(i: Array, carry: tuple[State, RoundReport]) -> tuple[State, RoundReport]:
+        state, reports = carry
+        state, report = one_round(algorithm, state, data, hyper)
+        return state, jax.tree.map(lambda all_, new: all_.at[i].set(new), reports, report)
+
+    return jax.lax.fori_loop(0, jnp.minimum(rounds, capacity), body, (state, reports))
+
+
+def scan_rounds(
+    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, *, rounds: int
+) -> tuple[State, RoundReport]:
+    """`rounds` rounds by `lax.scan`, for use inside a program of one's own."""
+
+    def body(state: State, _: None) -> tuple[State, RoundReport]:
+        return one_round(algorithm, state, data, hyper)
+
+    return jax.lax.scan(body, state, length=rounds)
