@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rscfed_jax.data.augment import normalise
+from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.table import TestData
 from rscfed_jax.types import Array, Model
 
@@ -74,7 +74,7 @@ def evaluate(network: nn.Module, model: Model, test: TestData) -> tuple[Metrics,
     """Metrics and confusion matrix of a model on the test set, in batches."""
 
     def probabilities(images: Array) -> Array:
-        pixels = normalise(images.transpose(3, 1, 2, 0), test.mean, test.std, network.dtype)
+        pixels = normalise(unpack_pixels(images.transpose(1, 2, 0)), test.mean, test.std, network.dtype)
         return jax.nn.softmax(network.apply(model, pixels, train=False).astype(jnp.float32))
 
     count = len(test.labels)

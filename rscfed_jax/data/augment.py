@@ -21,9 +21,13 @@ def augmented_batch(key: Array, data: FederatedData, rows: Array, *, size: int, 
     steps = jnp.arange(size)[:, None]
     y = top + steps  # [size, B]
     x = left + jnp.where(flipped, size - 1 - steps, steps)
-    pixels = data.images.at[rows, y[:, None], x[None], jnp.arange(3)[:, None, None, None]].get(mode="promise_in_bounds")
-    # Without the barrier the gather is fused into the convolution's products and computed again for each of them.
-    return jax.lax.optimization_barrier(normalise(pixels, data.mean, data.std, dtype))
+    words = data.images.at[rows, y[:, None], x[None]].get(mode="promise_in_bounds")  # [size, size, B]
+    return normalise(unpack_pixels(words), data.mean, data.std, dtype)
+
+
+def unpack_pixels(words: Array) -> Array:
+    """[H, W, B] pixels of 32 bits as [3, H, W, B] values 0 to 255."""
+    return jnp.stack([(words >> shift) & 255 for shift in (0, 8, 16)])
 
 
 def normalise(pixels: Array, mean: Array, std: Array, dtype: DTypeLike) -> Array:

@@ -15,7 +15,7 @@ HIDDEN = -1  # stands where training may not see a label
 class FederatedData(NamedTuple):
     """Training samples of N clients, sorted by client: client i holds rows starts[i] to starts[i] + sizes[i]."""
 
-    images: Array  # [S, R, R, 3] uint8, larger than the model's input: a random crop is taken of them
+    images: Array  # [S, R, R] uint32 packed pixels, larger than the model's input: a random crop is taken of them
     labels: Array  # [S] int32; HIDDEN where training may not see it
     starts: Array  # [N] int32
     sizes: Array  # [N] int32
@@ -36,7 +36,7 @@ class TestData(NamedTuple):
 
     __test__ = False  # not a test case for pytest
 
-    images: Array  # [T, H, H, 3] uint8
+    images: Array  # [T, H, H] uint32 packed pixels
     labels: Array  # [T] int32
     mean: Array
     std: Array
@@ -50,7 +50,7 @@ def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData
     sizes = federation.sizes
     mean, std = pixel_statistics(dataset.train_images)
     train = FederatedData(
-        images=jnp.asarray(_colour(resize(dataset.train_images[rows], image_size * 5 // 4))),
+        images=jnp.asarray(pack_pixels(resize(dataset.train_images[rows], image_size * 5 // 4))),
         labels=jnp.asarray(np.where(visible, dataset.train_labels[rows], HIDDEN).astype(np.int32)),
         starts=jnp.asarray((np.cumsum(sizes) - sizes).astype(np.int32)),
         sizes=jnp.asarray(sizes.astype(np.int32)),
@@ -61,7 +61,7 @@ def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData
         std=jnp.asarray(std),
     )
     test = TestData(
-        images=jnp.asarray(_colour(resize(dataset.test_images, image_size))),
+        images=jnp.asarray(pack_pixels(resize(dataset.test_images, image_size))),
         labels=jnp.asarray(dataset.test_labels),
         mean=train.mean,
         std=train.std,
@@ -82,6 +82,11 @@ def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(means, repeat).astype(np.float32), np.repeat(deviations, repeat).astype(np.float32)
 
 
-def _colour(images: np.ndarray) -> np.ndarray:
-    """Repeats a grey channel to three."""
-    return np.broadcast_to(images, (*images.shape[:3], 3)) if images.shape[3] == 1 else images
+def pack_pixels(images: np.ndarray) -> np.ndarray:
+    """[S, H, W, 1 or 3] uint8 as [S, H, W] uint32: red, green, blue from the lowest byte on, a grey value in all three.
+
+    One gathered word then brings a whole pixel.
+    """
+    words = np.zeros((*images.shape[:3], 4), np.uint8)
+    words[..., :3] = images
+    return words.view("<u4")[..., 0].astype(np.uint32, copy=False)
