@@ -1,0 +1,66 @@
+"""Federated semi-supervised learning as one compiled JAX program: RSCFed and what it is compared with.
+
+    import rscfed_jax as rj
+
+    config = rj.Config(method="rscfed", rounds=30, warmup_rounds=5)
+    result = rj.train(config)
+    print(result.summary["final"])        # accuracy, auc, precision, recall
+    probabilities = result.predict(images)  # of the trained global model
+
+Everything listed in `__all__` is public; everything else may change. Importing the package does not import JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "config",
+    "Hyper": "config",
+    "SettingError": "config",
+    "Federation": "data.federation",
+    "build_federation": "data.federation",
+    "FederatedData": "data.table",
+    "TestData": "data.table",
+    "to_device": "data.table",
+    "Result": "experiment",
+    "train": "experiment",
+    "evaluate_run": "experiment",
+    "Simulation": "simulation",
+    "build_simulation": "simulation",
+    "Algorithm": "rounds",
+    "State": "rounds",
+    "RoundReport": "rounds",
+    "one_round": "rounds",
+    "run_rounds": "rounds",
+    "scan_rounds": "rounds",
+    "Members": "aggregation",
+    "Consensus": "aggregation",
+    "sub_consensus": "aggregation",
+    "Metrics": "metrics",
+    "evaluate": "metrics",
+    "plot_curves": "report.plots",
+    "plot_partition": "report.plots",
+    "use_all_cores": "clients",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from rscfed_jax.aggregation import Consensus, Members, sub_consensus
+    from rscfed_jax.clients import use_all_cores
+    from rscfed_jax.config import Config, Hyper, SettingError
+    from rscfed_jax.data.federation import Federation, build_federation
+    from rscfed_jax.data.table import FederatedData, TestData, to_device
+    from rscfed_jax.experiment import Result, evaluate_run, train
+    from rscfed_jax.metrics import Metrics, evaluate
+    from rscfed_jax.report.plots import plot_curves, plot_partition
+    from rscfed_jax.rounds import Algorithm, RoundReport, State, one_round, run_rounds, scan_rounds
+    from rscfed_jax.simulation import Simulation, build_simulation
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

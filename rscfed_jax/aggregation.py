@@ -67,7 +67,9 @@ def data_shares(members: Members, *, labeled_share: Array, labeled_multiplier: A
     total_other = total - total_labeled
     split = (labeled_share >= 0) & (total_labeled > 0) & (total_other > 0)
     plain = _ratio(amounts, total)
-    grouped = labeled_share * _ratio(labeled, total_labeled) + (1 - labeled_share) * _ratio(amounts - labeled, total_other)
+    grouped = labeled_share * _ratio(labeled, total_labeled) + (1 - labeled_share) * _ratio(
+        amounts - labeled, total_other
+    )
     return jnp.where(split, grouped, plain)
 
 

@@ -146,7 +146,10 @@ class Config:
         "federation",
     )
     gamma: float | str = _setting(
-        0.8, _or_word(_number(above=0), "iid"), "Dirichlet concentration: smaller means more different clients", "federation"
+        0.8,
+        _or_word(_number(above=0), "iid"),
+        "Dirichlet concentration: smaller means more different clients",
+        "federation",
     )
     min_client_size: int = _setting(10, _whole(1), "redraw the partition until every client has so many", "federation")
     partition_file: str | None = _setting(
@@ -155,12 +158,17 @@ class Config:
 
     model: str = _setting("simple-cnn", _one_of("simple-cnn"), "network of every client", "model")
     conv: str = _setting(
-        "auto", _one_of("auto", "matmul", "plain"), "form of the convolution; auto: matmul on CPU, plain elsewhere", "model"
+        "auto",
+        _one_of("auto", "matmul", "plain"),
+        "form of the convolution; auto: matmul on CPU, plain elsewhere",
+        "model",
     )
     init_from: str | None = _setting(None, _PATH, "run directory whose global model to start from", "model")
 
     method: str = _setting("rscfed", _one_of(*METHODS), "federated method", "method")
-    preset: str = _setting("paper", _one_of(*PRESETS), "the paper's equations or the published code's choices", "method")
+    preset: str = _setting(
+        "paper", _one_of(*PRESETS), "the paper's equations or the published code's choices", "method"
+    )
     subsets: int = _setting(3, _whole(1), "subsets per round, M", "method")
     subset_size: int = _setting(5, _whole(1), "clients in a subset, K", "method")
     repeat: str = _setting(
@@ -194,7 +202,10 @@ class Config:
     tau: float = _setting(0.5, _number(above=0), "temperature of sharpening", "local training")
     ema: float = _setting(0.999, _number(0, 1), "factor by which a teacher keeps itself in a step", "local training")
     ema_warmup: bool = _setting(
-        None, _SWITCH, "let a teacher follow faster in a client's first steps: min(1 - 1/(step + 1), ema)", "local training"
+        None,
+        _SWITCH,
+        "let a teacher follow faster in a client's first steps: min(1 - 1/(step + 1), ema)",
+        "local training",
     )
     teacher_init: str = _setting(
         None,
@@ -207,10 +218,16 @@ class Config:
 
     rounds: int = _setting(100, _whole(1), "rounds to run (the paper: 1000)", "run")
     eval_every: int = _setting(1, _whole(1), "evaluate on the test set every so many rounds", "run")
-    checkpoint_every: int = _setting(10, _whole(1), "save the state at the first evaluation after so many rounds", "run")
+    checkpoint_every: int = _setting(
+        10, _whole(1), "save the state at the first evaluation after so many rounds", "run"
+    )
     seed: int = _setting(0, _whole(0, 2**31 - 1), "seed of partition, initial model, sampling and augmentation", "run")
-    chunk: int | str = _setting("auto", _or_word(_whole(1), "auto"), "clients trained at once on a device by vmap", "run")
-    devices: int | str = _setting("auto", _or_word(_whole(1), "auto"), "devices that share the clients of a round", "run")
+    chunk: int | str = _setting(
+        "auto", _or_word(_whole(1), "auto"), "clients trained at once on a device by vmap", "run"
+    )
+    devices: int | str = _setting(
+        "auto", _or_word(_whole(1), "auto"), "devices that share the clients of a round", "run"
+    )
     dtype: str = _setting("float32", _one_of("float32", "bfloat16"), "number format of the model's computation", "run")
 
     def __post_init__(self) -> None:
@@ -239,7 +256,9 @@ class Config:
         """Refuses settings that are right alone but not together."""
         if self.labeled_fraction is not None:
             if self.labeled_clients is not None:
-                raise SettingError("labeled_fraction", self.labeled_fraction, "excludes --labeled-clients; give one of them")
+                raise SettingError(
+                    "labeled_fraction", self.labeled_fraction, "excludes --labeled-clients; give one of them"
+                )
             if self.labeled_fraction == 0:
                 raise SettingError("labeled_fraction", 0, "no client would hold a label; must be above 0, at most 1")
         elif self.labeled_clients == 0:

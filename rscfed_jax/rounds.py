@@ -50,6 +50,7 @@ class RoundReport(NamedTuple):
     broken: Array  # int32: slots whose model was not finite
 
 
+@partial(jax.jit, static_argnames=("algorithm", "clients"))
 def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> State:
     """A federation before its first round: the initial model, and clients that were never selected."""
     local = algorithm.local

@@ -12,7 +12,9 @@ from jax.typing import DTypeLike
 from rscfed_jax.data.table import FederatedData
 
 
-def augmented_batch(key: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, dtype: DTypeLike) -> Array:
+def augmented_batch(
+    key: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, dtype: DTypeLike
+) -> Array:
     """[3, size, size, B] random crops, some flipped, of the samples in `rows` [B]."""
     corner_key, flip_key = jax.random.split(key)
     margin = data.images.shape[1] - size

@@ -56,13 +56,13 @@ def dirichlet_partition(
     )
 
 
-def iid_partition(
-    labels: np.ndarray, clients: int, *, min_size: int, rng: np.random.Generator
-) -> list[np.ndarray]:
+def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Deals the shuffled samples out evenly."""
     if len(labels) // clients < min_size:
         raise SettingError(
-            "min_client_size", min_size, f"{len(labels)} samples over {clients} clients give only {len(labels) // clients} each"
+            "min_client_size",
+            min_size,
+            f"{len(labels)} samples over {clients} clients give only {len(labels) // clients} each",
         )
     return np.array_split(rng.permutation(len(labels)), clients)
 
@@ -76,7 +76,9 @@ def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
     arrays = read_npz(Path(path), refuse)
     wanted = {f"client_{client}" for client in range(clients)}
     if set(arrays) != wanted:
-        raise refuse(f"must hold the {clients} arrays client_0 to client_{clients - 1} of --clients, but holds {len(arrays)}")
+        raise refuse(
+            f"must hold the {clients} arrays client_0 to client_{clients - 1} of --clients, but holds {len(arrays)}"
+        )
     members = [arrays[f"client_{client}"] for client in range(clients)]
     for client, part in enumerate(members):
         if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):

@@ -133,7 +133,9 @@ def read_npz(path: Path, refuse) -> dict[str, np.ndarray]:
         raise refuse("no such file") from None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, MemoryError) as error:
         pickled = "pickle" in str(error)
-        raise refuse("holds pickled objects, which are never read" if pickled else "is not a readable npz file") from None
+        raise refuse(
+            "holds pickled objects, which are never read" if pickled else "is not a readable npz file"
+        ) from None
 
 
 def _check_images(arrays: dict[str, np.ndarray], split: str, refuse) -> None:

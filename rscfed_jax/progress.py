@@ -1,0 +1,56 @@
+"""The progress of a run on the console: a bar on a terminal, now and then a line elsewhere."""
+
+import time
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class RunProgress:
+    """Shows rounds, accuracy, seconds per round and the time left."""
+
+    def __init__(self, rounds: int, *, start: int = 0, visible: bool = True):
+        self.rounds, self.start, self.visible = rounds, start, visible
+        self.console = Console(stderr=True)
+        self.bar: Progress | None = None
+        self.last_line = time.perf_counter()
+
+    def __enter__(self) -> Self:
+        if self.visible and self.console.is_terminal:
+            self.bar = Progress(
+                TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+                BarColumn(),
+                TextColumn("{task.description}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("", total=self.rounds, completed=self.start)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def say(self, text: str) -> None:
+        """Says what goes on before the first round."""
+        if self.visible:
+            self.console.print(text, highlight=False)
+
+    def update(self, round_: int, *, accuracy: float, seconds_per_round: float) -> None:
+        """Tells that `round_` rounds are done."""
+        if not self.visible:
+            return
+        text = f"accuracy {accuracy:.1%}  {seconds_per_round:.2f} s/round"
+        now = time.perf_counter()
+        if self.bar is not None:
+            self.bar.update(self.task, completed=round_, description=text)
+        elif now - self.last_line > SECONDS_BETWEEN_LINES or round_ == self.rounds:
+            self.last_line = now
+            left = seconds_per_round * (self.rounds - round_)
+            self.console.print(f"round {round_}/{self.rounds}  {text}  {left:.0f} s left", highlight=False)

@@ -1,0 +1,105 @@
+"""The run directory: config.json, metrics.jsonl, summary.json, checkpoints/. No JAX, so that it is checked at once."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rscfed_jax.config import Config, SettingError
+
+MAY_CHANGE = ("rounds", "checkpoint_every")  # a resumed run may differ in these; rounds only upward
+
+
+class RunDirectory:
+    """Where a run leaves what it found. Nothing is written before `open`."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.summary = self.path / "summary.json"
+        self.curve = self.path / "curve.png"
+        self.checkpoints = self.path / "checkpoints"
+
+    def check(self, config: Config, *, resume: bool) -> None:
+        """Refuses a directory that holds another run or cannot be written."""
+        if self.config.exists():
+            if not resume:
+                raise SettingError(
+                    "out", self.path, "holds a run already; add --resume to continue it, or choose another"
+                )
+            self._check_same_settings(config)
+        elif self.metrics.exists() or self.checkpoints.exists():
+            raise SettingError("out", self.path, "holds parts of a run but no config.json; choose another directory")
+        parent = self.path
+        while not parent.exists() and not parent.is_symlink():
+            parent = parent.parent
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            raise SettingError("out", self.path, f"cannot be written: {parent} is no directory that may be written to")
+
+    def _check_same_settings(self, config: Config) -> None:
+        before, now = read_json(self.config, setting="out"), config.to_dict()
+        different = [name for name in now if before.get(name) != now[name] and name not in MAY_CHANGE]
+        if different:
+            changes = ", ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in different)
+            raise SettingError("resume", self.path, f"the run there has other settings: {changes}")
+        if now["rounds"] < before.get("rounds", 0):
+            raise SettingError(
+                "rounds", now["rounds"], f"a resumed run must have at least its {before['rounds']} rounds"
+            )
+
+    def open(self, config: Config) -> None:
+        """Makes the directory and writes the settings."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.config, config.to_dict())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The evaluated rounds so far; a torn last line, as a killed run may leave, is dropped."""
+        records = []
+        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else []:
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def rewrite_metrics(self, records: list[dict[str, Any]]) -> None:
+        """Replaces the metrics by `records`, as a whole."""
+        _write(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        """Adds one evaluated round."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def load_config(run: str | Path, *, setting: str) -> Config:
+    """The config of a finished or stopped run."""
+    directory = RunDirectory(run)
+    if not directory.config.exists() or not directory.checkpoints.exists():
+        raise SettingError(setting, run, "is not a run directory with config.json and checkpoints")
+    known = {field.name for field in dataclasses.fields(Config)}
+    return Config(**{key: value for key, value in read_json(directory.config, setting=setting).items() if key in known})
+
+
+def read_json(path: Path, *, setting: str) -> dict[str, Any]:
+    """Reads a JSON object that a run wrote."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise SettingError(setting, path.parent, f"{path.name} there is not readable JSON")
+    return content
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON file as a whole: a reader sees the old or the new one, never a part."""
+    _write(path, json.dumps(content, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)

@@ -1,0 +1,63 @@
+"""From settings to the parts of a program: names are resolved to functions here, once."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.clients import ClientAxis
+from rscfed_jax.config import Config, Hyper
+from rscfed_jax.data.federation import Federation
+from rscfed_jax.data.table import FederatedData, TestData, to_device
+from rscfed_jax.local.training import LocalTraining
+from rscfed_jax.methods import METHODS
+from rscfed_jax.models import MODELS
+from rscfed_jax.repeat import REPEATS
+from rscfed_jax.rounds import Algorithm, State, init_state
+
+
+class Simulation(NamedTuple):
+    """All that a run needs, on the device."""
+
+    algorithm: Algorithm
+    warmup: Algorithm  # the rounds on the labeled clients alone
+    state: State
+    data: FederatedData
+    test: TestData
+    hyper: Hyper
+
+
+def make_network(config: Config, classes: int) -> nn.Module:
+    """The network of every client."""
+    return MODELS[config.model](classes, conv=config.conv, dtype=jnp.dtype(config.dtype))
+
+
+def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -> tuple[Algorithm, Algorithm]:
+    """The static part of the config's rounds, and of its warm-up rounds."""
+    axis = ClientAxis.create(config.chunk, config.devices)
+
+    def algorithm(method: str, *, with_teacher: bool) -> Algorithm:
+        local = LocalTraining(
+            network=network,
+            image_size=config.image_size,
+            batch_size=config.batch_size,
+            epochs=config.local_epochs,
+            with_teacher=with_teacher,
+        )
+        return Algorithm(METHODS[method](config), local, REPEATS[config.repeat], axis)
+
+    return algorithm(config.method, with_teacher=with_teacher), algorithm("fedavg", with_teacher=False)
+
+
+def build_simulation(config: Config, federation: Federation) -> Simulation:
+    """Puts a federation on the device and initialises its state."""
+    network = make_network(config, federation.dataset.classes)
+    # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
+    needs_teacher = config.method != "fedavg"
+    has_hidden = not all(visible.all() for visible in federation.label_visible)
+    algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and has_hidden)
+    data, test = to_device(federation, image_size=config.image_size)
+    hyper = jax.tree.map(jnp.float32, Hyper.of(config))
+    state = init_state(algorithm, jax.random.key(config.seed), config.clients, hyper)
+    return Simulation(algorithm, warmup, *algorithm.axis.replicate((state, data, test, hyper)))
