@@ -45,7 +45,7 @@ _HOMES = {
     "use_all_cores": "clients",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 if TYPE_CHECKING:
     from rscfed_jax.aggregation import Consensus, Members, sub_consensus

@@ -119,7 +119,7 @@ def sub_consensus(
 
 
 def global_mean(consensus: Consensus, previous: Model) -> Model:
-    """Equation 7: the plain mean of M sub-consensus models [M, ...]; a subset without a healthy client keeps `previous`."""
+    """Equation 7: the plain mean of M sub-consensus models; a subset without a healthy client keeps `previous`."""
     agreed = jnp.any(consensus.weights > 0, axis=1)
 
     def mean(leaf: Array, old: Array) -> Array:

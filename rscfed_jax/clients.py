@@ -94,6 +94,9 @@ class ClientAxis:
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[position], out)
 
 
+ONE_AT_A_TIME = ClientAxis()
+
+
 def _balanced_order(work: Array, chunk: int, devices: int) -> tuple[Array, Array]:
     """Which slot runs where, and where each slot's result is found.
 

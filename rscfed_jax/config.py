@@ -1,7 +1,7 @@
 """The settings of an experiment.
 
 `Config` holds every setting, resolved and checked. `Hyper` holds the numbers that a compiled program takes as
-arguments: changing them never compiles again. This module must not import JAX, so that a wrong value is refused at once.
+arguments: changing them never compiles again. No JAX is imported here, so that a wrong value is refused at once.
 """
 
 import dataclasses

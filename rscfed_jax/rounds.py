@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rscfed_jax.aggregation import Members, global_mean
-from rscfed_jax.clients import ClientAxis
+from rscfed_jax.clients import ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.config import Hyper
 from rscfed_jax.data.table import FederatedData
 from rscfed_jax.local.training import ClientState, LocalTraining, init_client, train_client
@@ -24,7 +24,7 @@ class Algorithm:
     method: Method
     local: LocalTraining
     repeat: Repeat = retrain
-    axis: ClientAxis = ClientAxis()
+    axis: ClientAxis = ONE_AT_A_TIME
 
 
 class State(NamedTuple):
@@ -130,7 +130,7 @@ def train_slot(
 
 def count_distinct(ids: Array, clients: int) -> Array:
     """How many different clients are named: each receives the global model once a round."""
-    return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1))
+    return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1), dtype=jnp.int32)
 
 
 def _choose(condition: Array, yes: Model, no: Model) -> Model:

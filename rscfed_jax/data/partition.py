@@ -51,7 +51,7 @@ def dirichlet_partition(
     raise SettingError(
         "min_client_size",
         min_size,
-        f"no partition of {len(labels)} samples over {clients} clients with --gamma {gamma:g} gave every client so many "
+        f"no partition of {len(labels)} samples over {clients} clients with --gamma {gamma:g} gave each so many "
         f"in {MAX_DRAWS} draws (best: {largest_minimum}); lower it, use fewer --clients or a larger --gamma",
     )
 

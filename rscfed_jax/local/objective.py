@@ -43,7 +43,7 @@ def cross_entropy(logits: Array, labels: Array, mask: Array) -> Array:
 
 
 def consistency(student_logits: Array, teacher_logits: Array, mask: Array, tau: Array) -> Array:
-    """Equation 3: squared distance to the sharpened teacher, summed, over the nominal batch size (also for a short batch)."""
+    """Equation 3: squared distance to the sharpened teacher, summed, over the nominal size even of a short batch."""
     target = jax.lax.stop_gradient(sharpen(teacher_logits, tau))
     squares = jnp.sum((target - jax.nn.softmax(student_logits)) ** 2, axis=-1)
     return jnp.sum(squares * mask) / mask.shape[0]

@@ -75,7 +75,7 @@ def ema(teacher: Model, params: Model, keep: Array) -> Model:
 
 def ema_keep(step: Array, hyper: Hyper) -> Array:
     """The keep factor of the EMA after the client's step number `step`, counted from 1."""
-    early = jnp.minimum(1 - 1 / (step + 1), hyper.ema)
+    early = jnp.minimum(1 - jnp.ones_like(hyper.ema) / (step + 1), hyper.ema)
     return jnp.where(hyper.ema_warmup > 0, early, hyper.ema)
 
 

@@ -1,0 +1,1 @@
+"""Tests mirror the package, file by file."""

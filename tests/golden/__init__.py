@@ -1,0 +1,1 @@
+"""Arrays made with PyTorch, and the script that makes them."""
