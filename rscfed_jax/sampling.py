@@ -21,7 +21,7 @@ class RandomSubsets:
 
         def draw(subset: Array) -> Array:
             # Sorting one draw per client instead of permuting ids: a client's luck then depends on its id alone.
-            luck = jax.random.uniform(jax.random.fold_in(key, subset), (data.clients,))
+            luck = jax.random.uniform(jax.random.fold_in(key, subset), (data.clients,), jnp.float32)
             return jnp.argsort(luck)[: self.subset_size].astype(jnp.int32)
 
         return jax.vmap(draw)(jnp.arange(self.subsets))

@@ -1,4 +1,4 @@
-"""The paper's equations in NumPy float64, term by term, to hold beside the paper. Written to be read, not to be fast."""
+"""The paper's equations in NumPy float64, term by term, to hold beside the paper; to be read, not to be fast."""
 
 import math
 

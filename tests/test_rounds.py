@@ -36,6 +36,7 @@ class FixedSubsets:
     subsets: tuple
 
     def __call__(self, key, data):
+        """[M, K] client ids."""
         return jnp.asarray(self.subsets, jnp.int32)
 
 
@@ -62,7 +63,7 @@ def reference_training(tiny, key, model, initial, subset, client):
     slot_key = jax.random.fold_in(jax.random.fold_in(key, subset), client)
     order_key, batch_key = jax.random.split(jax.random.fold_in(slot_key, 0))
     order = np.asarray(random_order(order_key, data.positions, size))[:size]
-    params, teacher, step = model["params"], initial, 0
+    params, teacher = model["params"], initial
     optimizer = sgd(hyper, rate)
     memory = optimizer.init(params)
 
@@ -75,8 +76,7 @@ def reference_training(tiny, key, model, initial, subset, client):
         grads = reference_gradient(local.network, labeled, params, *views, labels, teacher, hyper)
         updates, memory = optimizer.update(grads, memory, params)
         params = jax.tree.map(jnp.add, params, updates)
-        step += 1
-        teacher = ema(teacher, params, ema_keep(jnp.int32(step), hyper))
+        teacher = ema(teacher, params, ema_keep(jnp.int32(number + 1), hyper))
     return {"params": params}, teacher
 
 
@@ -107,7 +107,7 @@ def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, loop
 
     ids, subset = jnp.asarray(subsets.ravel(), jnp.int32), jnp.repeat(jnp.arange(2), 3)
     ours = train(ids, subset, key, state.model, state.initial_model, state.clients, tiny.data, tiny.hyper)
-    for slot, (model, teacher) in enumerate(sum(expected, [])):
+    for slot, (model, teacher) in enumerate([slot for row in expected for slot in row]):
         assert_trees_close(jax.tree.map(lambda leaf, s=slot: leaf[s], ours.model), model, atol=1e-9)
         assert_trees_close(jax.tree.map(lambda leaf, s=slot: leaf[s], ours.client.teacher), teacher, atol=1e-9)
     assert ours.healthy.all()

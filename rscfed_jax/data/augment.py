@@ -4,7 +4,6 @@ Images for the model have the layout [channels, height, width, batch]: with the 
 matrix products of long rows.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
@@ -13,13 +12,15 @@ from rscfed_jax.data.table import FederatedData
 
 
 def augmented_batch(
-    key: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, dtype: DTypeLike
+    luck: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, dtype: DTypeLike
 ) -> Array:
-    """[3, size, size, B] random crops, some flipped, of the samples in `rows` [B]."""
-    corner_key, flip_key = jax.random.split(key)
-    margin = data.images.shape[1] - size
-    top, left = jax.random.randint(corner_key, (2, len(rows)), 0, margin + 1)
-    flipped = jax.random.uniform(flip_key, rows.shape) < flip_rate
+    """[3, size, size, B] random crops, some flipped, of the samples in `rows` [B].
+
+    `luck` [3, B] are uniform draws from [0, 1) that decide on the crop's top, its left and the flip.
+    """
+    places = data.images.shape[1] - size + 1
+    top, left = (luck[:2] * places).astype(jnp.int32)
+    flipped = luck[2] < flip_rate
     steps = jnp.arange(size)[:, None]
     y = top + steps  # [size, B]
     x = left + jnp.where(flipped, size - 1 - steps, steps)

@@ -81,16 +81,16 @@ def ema_keep(step: Array, hyper: Hyper) -> Array:
 
 def draw_batch(key: Array, task: LocalTraining, data: FederatedData, rows: Array, valid: Array, hyper: Hyper) -> Batch:
     """Augments the samples in `rows` [B]: once for the student, once more for the teacher."""
-    student_key, teacher_key = jax.random.split(key)
+    luck = jax.random.uniform(key, (2, 3, len(rows)), jnp.float32)
 
-    def view(view_key: Array) -> Array:
+    def view(number: int) -> Array:
         return augmented_batch(
-            view_key, data, rows, size=task.image_size, flip_rate=hyper.flip_rate, dtype=task.network.dtype
+            luck[number], data, rows, size=task.image_size, flip_rate=hyper.flip_rate, dtype=task.network.dtype
         )
 
     return Batch(
-        student_view=view(student_key),
-        teacher_view=view(teacher_key) if task.with_teacher else None,
+        student_view=view(0),
+        teacher_view=view(1) if task.with_teacher else None,
         labels=data.labels[rows],
         valid=valid,
     )
@@ -158,5 +158,5 @@ def train_client(
 
 def random_order(key: Array, positions: Array, size: Array) -> Array:
     """[largest client] the numbers 0 to size - 1 in random order, then the rest."""
-    draws = jax.random.uniform(key, positions.shape)
+    draws = jax.random.uniform(key, positions.shape, jnp.float32)
     return jnp.argsort(jnp.where(positions < size, draws, 2.0))

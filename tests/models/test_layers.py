@@ -18,6 +18,7 @@ class LinenConvMaxPool(nn.Module):
 
     @nn.compact
     def __call__(self, x):
+        """[C, H, W, B] in and out."""
         x = x.transpose(3, 1, 2, 0)
         x = nn.Conv(self.features, (self.size, self.size), padding="VALID", param_dtype=x.dtype, name="conv")(x)
         return nn.max_pool(x, (2, 2), (2, 2)).transpose(3, 1, 2, 0)
