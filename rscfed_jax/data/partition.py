@@ -21,7 +21,8 @@ def dirichlet_draw(labels: np.ndarray, clients: int, gamma: float, rng: np.rando
     for label in np.unique(labels):
         samples = rng.permutation(np.flatnonzero(labels == label))
         proportions = capped_proportions(rng.dirichlet(np.full(clients, gamma)), sizes, fair_share)
-        cuts = (np.cumsum(proportions) * len(samples)).astype(int)[:-1]
+        # A sum of proportions may miss 1 by a rounding error, which must not give a sample to a full client.
+        cuts = (np.cumsum(proportions) * len(samples) + 1e-6).astype(int)[:-1]
         for client, part in enumerate(np.split(samples, cuts)):
             members[client].append(part)
             sizes[client] += len(part)

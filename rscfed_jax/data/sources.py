@@ -1,6 +1,8 @@
 """Data sets by name: one function each, NumPy only."""
 
 import zipfile
+import zlib
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +14,9 @@ from rscfed_jax.config import SettingError
 SYNTHETIC_DEFAULTS = {"train": 2000, "test": 500, "classes": 10, "size": 32, "channels": 3}
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 DATASETS = "fashion, npz:PATH or synthetic[:train=N,test=N,classes=N,size=N,channels=N]"
+
+
+Refuse = Callable[[str], SettingError]
 
 
 class Dataset(NamedTuple):
@@ -122,23 +127,29 @@ def from_npz(name: str, *, data_dir: str | None, seed: int) -> Dataset:
     )
 
 
-def read_npz(path: Path, refuse) -> dict[str, np.ndarray]:
+def read_npz(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
     """Reads all arrays of an npz file without unpickling; `refuse(reason)` makes the error to raise."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise refuse("is a single npy array; an npz archive is needed")
-            return {key: file[key] for key in file.files}
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise refuse("is not a readable npz file")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files}
     except FileNotFoundError:
         raise refuse("no such file") from None
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, MemoryError) as error:
-        pickled = "pickle" in str(error)
+    except SettingError:
+        raise
+    except ValueError as error:
+        pickled = "allow_pickle" in str(error)
         raise refuse(
             "holds pickled objects, which are never read" if pickled else "is not a readable npz file"
         ) from None
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, MemoryError):
+        raise refuse("is not a readable npz file") from None
 
 
-def _check_images(arrays: dict[str, np.ndarray], split: str, refuse) -> None:
+def _check_images(arrays: dict[str, np.ndarray], split: str, refuse: Refuse) -> None:
     """Refuses arrays that are not images with their labels."""
     images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     if images.dtype != np.uint8:

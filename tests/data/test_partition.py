@@ -1,0 +1,115 @@
+"""The partition rule, and who holds labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data import partition
+from rscfed_jax.data.federation import build_federation
+from tests import reference
+
+
+@given(seed=st.integers(0, 10**6), clients=st.integers(2, 8))
+def test_the_cap_rule_matches_the_reference(seed, clients):
+    rng = np.random.default_rng(seed)
+    proportions, sizes = rng.dirichlet(np.ones(clients)), rng.integers(0, 20, clients)
+    sizes[0] = 0  # someone is always below the fair share
+    ours = partition.capped_proportions(proportions, sizes, 10.0)
+    np.testing.assert_allclose(ours, reference.capped_proportions(proportions, sizes, 10.0), rtol=1e-12)
+    assert (ours[sizes >= 10] == 0).all()
+
+
+def test_a_draw_that_gives_the_open_clients_nothing_falls_back_to_equal_parts():
+    ours = partition.capped_proportions(np.array([1.0, 0.0, 0.0]), np.array([10, 0, 0]), 10.0)
+    np.testing.assert_allclose(ours, [0, 0.5, 0.5])
+
+
+@given(seed=st.integers(0, 10**6), clients=st.integers(1, 8), gamma=st.floats(0.05, 100))
+def test_a_draw_gives_every_sample_to_exactly_one_client(seed, clients, gamma):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 5, 200)
+    members = partition.dirichlet_draw(labels, clients, gamma, rng)
+    assert sorted(np.concatenate(members).tolist()) == list(range(200))
+
+
+def test_a_client_gets_nothing_of_later_classes_once_it_holds_its_fair_share():
+    labels = np.repeat(np.arange(10), 100)
+    for seed in range(5):
+        members = partition.dirichlet_draw(labels, 10, 0.3, np.random.default_rng(seed))
+        counts = partition.class_counts(members, labels, 10)
+        before = np.cumsum(counts, axis=1) - counts
+        assert (counts[before >= 100] == 0).all()
+        assert (before >= 100).any()
+
+
+def test_the_whole_draw_is_repeated_until_the_smallest_client_is_large_enough():
+    labels = np.repeat(np.arange(4), 50)
+    members = partition.dirichlet_partition(labels, 5, gamma=0.5, min_size=20, rng=np.random.default_rng(0))
+    assert min(map(len, members)) >= 20
+
+
+def test_a_hopeless_draw_is_given_up_with_the_setting_to_change(monkeypatch):
+    monkeypatch.setattr(partition, "MAX_DRAWS", 20)
+    labels = np.repeat(np.arange(10), 60)
+    with pytest.raises(
+        SettingError, match=r"--min-client-size 10: .*in 20 draws .*fewer --clients or a larger --gamma"
+    ):
+        partition.dirichlet_partition(labels, 50, gamma=0.3, min_size=10, rng=np.random.default_rng(0))
+
+
+def test_iid_deals_evenly():
+    members = partition.iid_partition(np.zeros(103), 10, min_size=1, rng=np.random.default_rng(0))
+    assert {len(part) for part in members} == {10, 11}
+    assert sorted(np.concatenate(members).tolist()) == list(range(103))
+
+
+COUNTS = np.array([[5, 0, 9], [3, 2, 4], [9, 9, 1], [2, 2, 2]])
+
+
+@pytest.mark.parametrize(("number", "expected"), [(1, [1]), (2, [1, 3]), (3, [1, 2, 3])])
+def test_most_classes_then_the_largest_smallest_class_then_the_lowest_id(number, expected):
+    chosen = partition.choose_labeled(COUNTS, number, "most-classes", np.random.default_rng(0))
+    assert chosen.tolist() == expected
+
+
+def test_first_and_random_choices():
+    assert partition.choose_labeled(COUNTS, 2, "first", np.random.default_rng(0)).tolist() == [0, 1]
+    drawn = {tuple(partition.choose_labeled(COUNTS, 2, "random", np.random.default_rng(s))) for s in range(20)}
+    assert len(drawn) > 2
+
+
+def test_a_partition_survives_its_file(tmp_path):
+    members = [np.array([3, 1]), np.array([0]), np.array([4, 2])]
+    partition.save_partition(tmp_path / "p.npz", members)
+    loaded = partition.load_partition(str(tmp_path / "p.npz"), 3, 5)
+    assert [part.tolist() for part in loaded] == [[3, 1], [0], [4, 2]]
+
+
+def test_a_federation_is_the_same_for_the_same_seed_and_another_for_another():
+    one, same, other = (build_federation(Config(dataset="synthetic:train=400", seed=seed)) for seed in (1, 1, 2))
+    assert all((a == b).all() for a, b in zip(one.members, same.members, strict=True))
+    assert one.sizes.tolist() != other.sizes.tolist()
+
+
+def test_a_train_fraction_keeps_a_part_of_every_client_and_the_same_labeled_ones():
+    whole = build_federation(Config())
+    part = build_federation(Config(train_fraction=0.1))
+    np.testing.assert_array_equal(part.labeled, whole.labeled)
+    np.testing.assert_allclose(part.sizes, whole.sizes * 0.1, atol=1)
+    assert all(set(a) <= set(b) for a, b in zip(part.members, whole.members, strict=True))
+
+
+def test_a_labeled_fraction_labels_a_part_of_every_client():
+    federation = build_federation(Config(labeled_fraction=0.1))
+    assert federation.labeled.all()
+    shares = [visible.mean() for visible in federation.label_visible]
+    np.testing.assert_allclose(shares, 0.1, atol=0.01)
+
+
+def test_the_default_labeled_client_holds_every_class_of_fashion():
+    federation = build_federation(Config())
+    assert federation.labeled.sum() == 1
+    assert (federation.class_counts[federation.labeled] > 0).all()
+    assert federation.sizes.sum() == 12_000

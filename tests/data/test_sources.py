@@ -1,0 +1,110 @@
+"""Data sets by name."""
+
+import numpy as np
+import pytest
+
+from rscfed_jax.config import SettingError
+from rscfed_jax.data.sources import load_dataset
+
+
+def test_fashion_is_embedded_and_balanced():
+    data = load_dataset("fashion")
+    assert data.train_images.shape == (12_000, 28, 28, 1)
+    assert data.test_images.shape == (2_000, 28, 28, 1)
+    assert np.bincount(data.train_labels).tolist() == [1200] * 10
+    assert np.bincount(data.test_labels).tolist() == [200] * 10
+
+
+def test_synthetic_has_the_size_that_its_name_says_and_follows_the_seed():
+    name = "synthetic:train=40,test=10,classes=3,size=18,channels=1"
+    one, same, other = (load_dataset(name, seed=seed) for seed in (0, 0, 1))
+    assert one.train_images.shape == (40, 18, 18, 1)
+    assert one.test_images.shape == (10, 18, 18, 1)
+    assert set(one.train_labels) == {0, 1, 2}
+    np.testing.assert_array_equal(one.train_images, same.train_images)
+    assert (one.train_images != other.train_images).any()
+
+
+def arrays(count=20, **changes):
+    rng = np.random.default_rng(0)
+    good = {
+        "train_images": rng.integers(0, 256, (count, 8, 8, 3), dtype=np.uint8),
+        "train_labels": np.arange(count) % 4,
+        "test_images": rng.integers(0, 256, (8, 8, 8, 3), dtype=np.uint8),
+        "test_labels": np.arange(8) % 4,
+    }
+    return {key: value for key, value in (good | changes).items() if value is not None}
+
+
+def test_npz_is_read_as_it_is(tmp_path):
+    content = arrays()
+    np.savez(tmp_path / "mine.npz", **content)
+    data = load_dataset("npz:mine.npz", data_dir=str(tmp_path))
+    np.testing.assert_array_equal(data.train_images, content["train_images"])
+    np.testing.assert_array_equal(data.test_labels, content["test_labels"])
+    assert data.classes == 4
+
+
+def test_npz_without_test_arrays_is_split_80_to_20_by_the_seed(tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays(test_images=None, test_labels=None))
+    one, same, other = (load_dataset(f"npz:{tmp_path}/mine.npz", seed=seed) for seed in (0, 0, 1))
+    assert (len(one.train_images), len(one.test_images)) == (16, 4)
+    np.testing.assert_array_equal(one.test_images, same.test_images)
+    assert (one.test_images != other.test_images).any()
+
+
+BAD_NPZ = {
+    "missing labels": (arrays(train_labels=None), "lacks train_labels"),
+    "half a test set": (arrays(test_labels=None), "lacks test_labels"),
+    "float images": (arrays(train_images=np.zeros((20, 8, 8, 3))), "train_images must be uint8, not float64"),
+    "flat images": (arrays(train_images=np.zeros((20, 64), np.uint8)), "must have shape N,H,W,1 or N,H,W,3, not 20,64"),
+    "four channels": (arrays(test_images=np.zeros((8, 8, 8, 4), np.uint8)), "must have shape"),
+    "no images": (
+        arrays(train_images=np.zeros((0, 8, 8, 3), np.uint8), train_labels=np.zeros(0, int)),
+        "holds no images",
+    ),
+    "too few labels": (arrays(train_labels=np.zeros(3, int)), "one number per image"),
+    "float labels": (arrays(train_labels=np.zeros(20)), "must be whole numbers"),
+    "negative label": (arrays(train_labels=np.arange(20) - 1), "must be from 0 to classes - 1"),
+    "huge label": (arrays(train_labels=np.arange(20) * 1000), "must be from 0 to classes - 1"),
+    "unknown test class": (arrays(test_labels=np.arange(8)), "test_labels holds 7, but train_labels only 0 to 3"),
+    "one class": (arrays(train_labels=np.zeros(20, int), test_labels=np.zeros(8, int)), "at least two classes"),
+    "other test size": (arrays(test_images=np.zeros((8, 9, 9, 3), np.uint8)), "same height, width and channels"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_NPZ)
+def test_a_wrong_npz_is_refused_with_the_reason(tmp_path, case):
+    content, reason = BAD_NPZ[case]
+    np.savez(tmp_path / "bad.npz", **content)
+    with pytest.raises(SettingError) as error:
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+    assert reason in str(error.value)
+    assert "bad.npz" in str(error.value)
+
+
+def test_pickled_content_is_never_read(tmp_path):
+    np.savez(tmp_path / "bad.npz", **arrays(train_labels=np.array([{}] * 20)))
+    with pytest.raises(SettingError, match="pickled objects, which are never read"):
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 half"])
+def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
+    (tmp_path / "bad.npz").write_bytes(content)
+    with pytest.raises(SettingError, match="not a readable npz file"):
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+
+
+def test_a_truncated_npz_is_refused(tmp_path):
+    np.savez(tmp_path / "bad.npz", **arrays())
+    whole = (tmp_path / "bad.npz").read_bytes()
+    (tmp_path / "bad.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SettingError, match="not a readable npz file"):
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+
+
+@pytest.mark.parametrize("name", ["mnist", "synthetic:train=0", "synthetic:colour=3", "synthetic:channels=2", "npz:"])
+def test_an_unknown_name_is_refused(name):
+    with pytest.raises(SettingError):
+        load_dataset(name)
