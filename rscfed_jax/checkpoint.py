@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Self
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from rscfed_jax.rounds import State
@@ -48,7 +49,9 @@ class Checkpoints:
         return state._replace(key=jax.random.wrap_key_data(state.key))
 
     def restore_model(self, like: Model) -> Model:
-        """The newest global model, with the shapes of `like`."""
-        abstract = jax.tree.map(ocp.tree.to_shape_dtype_struct, like)
-        items = ocp.args.Composite(model=ocp.args.StandardRestore(abstract))
-        return self._manager.restore(self.latest(), args=items)["model"]
+        """The newest global model; a ValueError if its parameters are not those of `like`."""
+        items = ocp.args.Composite(model=ocp.args.StandardRestore())
+        model = self._manager.restore(self.latest(), args=items)["model"]
+        if jax.tree.map(jnp.shape, model) != jax.tree.map(jnp.shape, like):
+            raise ValueError("the model has other parameters")
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), model, like)

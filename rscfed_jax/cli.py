@@ -93,15 +93,16 @@ def _add_settings(
         wanted = (groups is None or group in groups) and (only is None or field.name in only)
         if not wanted or field.name in leave_out:
             continue
-        section = sections.setdefault(group, parser.add_argument_group(group) if group not in sections else None)
+        if group not in sections:
+            sections[group] = parser.add_argument_group(group)
         kind: Kind = field.metadata["kind"]
         flag = "--" + field.name.replace("_", "-")
         note = field.metadata["help"].replace("%", "%%") + _default_note(field)
         common = {"dest": f"setting_{field.name}", "help": note, "default": argparse.SUPPRESS}
         if field.type is bool:
-            section.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+            sections[group].add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         else:
-            section.add_argument(flag, metavar=kind.metavar, **common)
+            sections[group].add_argument(flag, metavar=kind.metavar, **common)
 
 
 def _default_note(field: dataclasses.Field) -> str:

@@ -94,9 +94,11 @@ def _start_from(path: str, state: State) -> State:
     """The state with the global model of another run."""
     load_config(path, setting="init_from")
     with Checkpoints(RunDirectory(path).checkpoints) as checkpoints:
+        if checkpoints.latest() is None:
+            raise SettingError("init_from", path, "holds no checkpoint yet")
         try:
             model = checkpoints.restore_model(state.model)
-        except (ValueError, KeyError, FileNotFoundError):
+        except ValueError:
             raise SettingError("init_from", path, "its model has other parameters than this one") from None
     return state._replace(model=model, initial_model=jax.tree.map(jnp.copy, model))
 
