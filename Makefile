@@ -19,7 +19,7 @@ $(VENV)/.dev: pyproject.toml
 ## Train RSCFed on the embedded Fashion-MNIST subset: one labeled client of ten.
 demo: $(VENV)/.user
 	rm -rf $(RUN)
-	$(BIN)/rscfed-jax train --dataset fashion --preset published --warmup-rounds 7 --rounds 40 --out $(RUN)
+	$(BIN)/rscfed-jax train --dataset fashion --warmup-rounds 7 --rounds 40 --out $(RUN)
 
 ## The test suite that decides whether a change lands.
 test: $(VENV)/.dev

@@ -124,6 +124,8 @@ def _run(
     capacity = min(config.eval_every, ROUNDS_PER_CALL)
     model_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.model))
     compile_seconds = training_seconds = 0.0
+    classes = simulation.algorithm.local.network.classes
+    missing = sorted(set(range(classes)) - set(np.unique(simulation.test.labels).tolist()))
 
     def compiled(algorithm: Algorithm) -> Any:
         nonlocal compile_seconds
@@ -159,6 +161,8 @@ def _run(
         if not resumed and config.warmup_rounds:
             shown.say(f"warm-up: {config.warmup_rounds} rounds on the labeled clients alone")
             state = _warm_up(config, compiled(simulation.warmup), run, state, capacity)
+        if missing:
+            shown.say(f"the test set holds no sample of class {', '.join(map(str, missing))}: AUC leaves them out")
         warmup_seconds = training_seconds
         if not records:
             log(evaluated(state, []))
@@ -182,6 +186,7 @@ def _run(
 
     seconds_per_round = (training_seconds - warmup_seconds) / max(config.rounds - start, 1)
     summary = _summary(records, seconds_per_round, compile_seconds, simulation.algorithm.axis.devices)
+    summary["classes_without_test_samples"] = missing
     if directory is not None and not (resumed and start == config.rounds and directory.summary.exists()):
         write_json(directory.summary, summary)
         plot_curves({config.method: records}, directory.curve)

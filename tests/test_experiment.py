@@ -110,3 +110,20 @@ def test_a_run_starts_from_the_model_of_another(tmp_path):
     other = rj.Config(**SETTINGS | {"init_from": str(tmp_path / "first"), "image_size": 20})
     with pytest.raises(rj.SettingError, match=r"--init-from .*other parameters"):
         rj.train(other)
+
+
+def test_a_class_without_test_samples_is_said(tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 3), dtype=np.uint8)
+    labels = np.arange(80) % 3
+    arrays = {
+        "train_images": images,
+        "train_labels": labels,
+        "test_images": images[:20],
+        "test_labels": labels[:20] % 2,
+    }
+    np.savez(tmp_path / "few.npz", **arrays)
+    config = rj.Config(**SETTINGS | {"dataset": f"npz:{tmp_path}/few.npz", "method": "fedavg", "rounds": 1})
+    result = rj.train(config, progress=True)
+    assert result.summary["classes_without_test_samples"] == [2]
+    assert "no sample of class 2" in " ".join(capsys.readouterr().err.split())
+    assert 0 <= result.metrics[-1]["auc"] <= 1

@@ -1,0 +1,51 @@
+"""What the benchmarks share: the machine they ran on, and where their results go."""
+
+import datetime
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+# Client sizes of the published SVHN partition.
+SVHN_SIZES = (6621, 4594, 7578, 7972, 9178, 7781, 8852, 6374, 8311, 5996)
+
+
+def machine() -> dict[str, Any]:
+    """What a reader must know to judge the numbers."""
+    cpu = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    versions = {}
+    for package in ("rscfed-jax", "jax", "jaxlib", "torch", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu,
+        "cores": len(_cores()),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def _lines(path: str) -> list[str]:
+    file = Path(path)
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def _cores() -> set[int]:
+    import os
+
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def publish(name: str, result: dict[str, Any]) -> None:
+    """Writes the result under benchmarks/results and prints it as the last line."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"result": result, "machine": machine()}, indent=2) + "\n")
+    print(json.dumps(result))
