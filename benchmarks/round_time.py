@@ -135,7 +135,9 @@ def main() -> None:
     for pipe in workers.values():
         pipe.send(None)
 
-    steps = [(client == 0, -(-max(1, round(SVHN_SIZES[client] * arguments.scale)) // BATCH)) for s in subsets for client in s]
+    steps = [
+        (client == 0, -(-max(1, round(SVHN_SIZES[client] * arguments.scale)) // BATCH)) for s in subsets for client in s
+    ]
     flop = sum(MFLOP[labeled] * count for labeled, count in steps) * 1e6
     median = {name: statistics.median(times) for name, times in seconds.items()}
     count = sum(number for _, number in steps)

@@ -109,10 +109,15 @@ def matmul_conv(x: Array, kernel: Array) -> Array:
     """[C, H, W, B] convolved with [k, k, C, O] without padding: one product for all kernel rows, then a shifted sum."""
     size, _, channels, features = kernel.shape
     height, width = x.shape[1] - size + 1, x.shape[2] - size + 1
-    columns = jnp.concatenate([x[:, :, j : j + width] for j in range(size)]).reshape(size * channels, -1)
     rows = kernel.transpose(0, 3, 1, 2).reshape(size * features, size * channels)
-    out = (rows @ columns).reshape(size, features, x.shape[1], width, -1)
+    out = (rows @ _columns(x, size)).reshape(size, features, x.shape[1], width, -1)
     return sum(out[i, :, i : i + height] for i in range(size))
+
+
+def _columns(x: Array, size: int) -> Array:
+    """[size * C, H * W' * B]: what a kernel row of length `size` sees at each place."""
+    width = x.shape[2] - size + 1
+    return jnp.concatenate([x[:, :, j : j + width] for j in range(size)]).reshape(size * x.shape[0], -1)
 
 
 def _matmul_conv_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -120,17 +125,18 @@ def _matmul_conv_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, A
 
 
 def _matmul_conv_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
-    """Each gradient in its own fastest form: the transpose of the shifted sum would be ten times slower."""
+    """Each gradient as one product in its own fastest form: the transpose of the shifted sum would be far slower."""
     x, kernel = saved
     size, _, channels, features = kernel.shape
-    _, height, width, batch = grad.shape
-    grad = grad.reshape(features, -1)
-    taps = [(i, j) for i in range(size) for j in range(size)]
-    patches = jnp.concatenate([x[:, i : i + height, j : j + width] for i, j in taps]).reshape(size**2 * channels, -1)
-    kernel_grad = (patches @ grad.T).reshape(kernel.shape)
-    spread = (kernel.reshape(-1, features) @ grad).reshape(size, size, channels, height, width, batch)
     last = size - 1
-    x_grad = sum(jnp.pad(spread[i, j], ((0, 0), (i, last - i), (j, last - j), (0, 0))) for i, j in taps)
+    shifted = jnp.concatenate([jnp.pad(grad, ((0, 0), (i, last - i), (0, 0), (0, 0))) for i in range(size)])
+    kernel_grad = _columns(x, size) @ shifted.reshape(size * features, -1).T
+    kernel_grad = kernel_grad.reshape(size, channels, size, features).transpose(2, 0, 1, 3)
+
+    spread = (kernel.reshape(-1, features) @ grad.reshape(features, -1)).reshape(size, size, channels, *grad.shape[1:])
+    x_grad = sum(
+        jnp.pad(spread[i, j], ((0, 0), (i, last - i), (j, last - j), (0, 0))) for i in range(size) for j in range(size)
+    )
     return x_grad, kernel_grad
 
 
