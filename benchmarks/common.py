@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -39,8 +40,6 @@ def _lines(path: str) -> list[str]:
 
 
 def _cores() -> set[int]:
-    import os
-
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 

@@ -38,7 +38,7 @@ class Result:
     summary: dict[str, Any]  # as in summary.json
     model: Model  # the trained global model: flax variables
     confusion: np.ndarray  # [classes, classes] of the last round on the test set; rows are the true classes
-    simulation: Simulation
+    simulation: Simulation  # with the state after the last round, to go on from
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """[B, classes] probabilities for [B, H, W, 1 or 3] uint8 images of any size."""
@@ -191,6 +191,8 @@ def _run(
         write_json(directory.summary, summary)
         plot_curves({config.method: records}, directory.curve)
     _, confusion = evaluate(network, state.model, simulation.test)
+    # The state that the simulation began with has given its memory to the rounds.
+    simulation = simulation._replace(state=state)
     return Result(config, records, summary, state.model, np.asarray(confusion), simulation)
 
 

@@ -64,6 +64,8 @@ def test_a_run_returns_its_metrics_and_a_model_that_predicts():
     accuracy = (probabilities.argmax(axis=1) == dataset.test_labels).mean()
     assert accuracy == pytest.approx(result.metrics[-1]["accuracy"], abs=1e-6)
     assert accuracy > 0.6
+    assert int(result.simulation.state.round) == 12
+    assert_trees_equal(result.simulation.state.model, result.model)
     assert result.confusion.sum() == 40
     assert np.trace(result.confusion) == round(accuracy * 40)
 

@@ -10,7 +10,7 @@ def test_curves_of_several_runs(tmp_path):
     runs = {name: [{"round": r, "accuracy": r / 9, "auc": 0.5} for r in range(9)] for name in ("rscfed", "fedavg")}
     plot_curves(runs, tmp_path / "curves.png", title="Fashion-MNIST")
     plot_curves(runs, tmp_path / "curves.svg")
-    assert "rscfed" in (tmp_path / "curves.svg").read_text() or (tmp_path / "curves.svg").stat().st_size > 5_000
+    assert "<svg" in (tmp_path / "curves.svg").read_text()
     assert (tmp_path / "curves.png").stat().st_size > 5_000
 
 
