@@ -44,11 +44,14 @@ def _squares(models: Model, center: Model) -> list[Array]:
 
 def l2_distance(models: Model, center: Model) -> Array:
     """[K] distances from `center`: one L2 norm over all parameters, as the paper has it."""
-    return jnp.sqrt(sum(_squares(models, center)))
+    return jnp.sqrt(sum(_squares(models["params"], center["params"])))
 
 
 def sum_distance(models: Model, center: Model) -> Array:
-    """[K] distances from `center`: the sum of each tensor's L2 norm, as the published code has it."""
+    """[K] distances from `center`: the sum of each tensor's L2 norm, as the published code has it.
+
+    Batch statistics count as well. The published code counts even the batch counters, which flax does not have.
+    """
     return sum(jnp.sqrt(square) for square in _squares(models, center))
 
 

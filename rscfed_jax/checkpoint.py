@@ -16,8 +16,10 @@ KEPT = 3
 class Checkpoints:
     """The newest few states of a run, in a directory of their own. Writing goes on beside the next rounds."""
 
-    def __init__(self, directory: str | Path):
-        options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, cleanup_tmp_directories=True)
+    def __init__(self, directory: str | Path, *, read_only: bool = False):
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=None if read_only else KEPT, cleanup_tmp_directories=not read_only, read_only=read_only
+        )
         self._manager = ocp.CheckpointManager(Path(directory).absolute(), options=options)
 
     def __enter__(self) -> Self:

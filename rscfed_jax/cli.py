@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from rscfed_jax import __version__
 from rscfed_jax.config import Config, Kind, SettingError, read_setting
 from rscfed_jax.data.federation import Federation, build_federation
+from rscfed_jax.data.sources import load_dataset
 from rscfed_jax.rundir import RunDirectory, load_config
 
 GROUPS_OF_DATA = ("data", "federation")
@@ -25,7 +26,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,10 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser(
         "evaluate",
         help="test the model of a run",
-        description="Test the newest model of a run; the last line is one JSON object.",
+        description="Test the newest model of a run, on its own data unless flags say otherwise. "
+        "The last line is one JSON object.",
         allow_abbrev=False,
     )
     evaluate.add_argument("path", help="run directory")
+    _add_settings(evaluate, groups=GROUPS_OF_DATA)
     evaluate.set_defaults(run=_evaluate)
 
     data = commands.add_parser(
@@ -137,7 +140,7 @@ def _start_jax() -> None:
 def _train(arguments: argparse.Namespace) -> int:
     config = Config(**_settings(arguments))
     default = f"runs/{Path(config.dataset.partition(':')[0]).name}-{config.method}-seed{config.seed}"
-    directory = RunDirectory(arguments.out or default)
+    directory = RunDirectory(default if arguments.out is None else arguments.out)
     directory.check(config, resume=arguments.resume)
     if config.init_from is not None:
         load_config(config.init_from, setting="init_from")
@@ -170,17 +173,18 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    load_config(arguments.path, setting="path")
+    config = load_config(arguments.path, setting="PATH").replace(**_settings(arguments))
+    load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
     _start_jax()
     from rscfed_jax.experiment import evaluate_run
 
-    metrics, round_ = evaluate_run(arguments.path)
+    metrics, round_ = evaluate_run(arguments.path, config)
     print(json.dumps({"round": round_} | {name: float(getattr(metrics, name)) for name in METRICS}))
     return 0
 
 
 def _data(arguments: argparse.Namespace) -> int:
-    config = Config(dataset=arguments.dataset, **_settings(arguments))
+    config = Config(dataset=arguments.dataset, subset_size=1, **_settings(arguments))
     federation = build_federation(config)
     _print_federation(config, federation)
     if arguments.figure:

@@ -27,12 +27,15 @@ Out = TypeVar("Out")
 def use_all_cores() -> int:
     """Makes each CPU core a device of its own and returns how many there are; call it before JAX is used.
 
-    One client per core is faster than several cores per client. Where JAX is running already, its devices stay.
+    One client per core is faster than several cores per client. Where JAX is running already, or XLA_FLAGS force a
+    number of devices, it stays as it is.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     # A RuntimeError says that JAX is running already.
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores)
+        if not forced:
+            jax.config.update("jax_num_cpu_devices", cores)
     return jax.device_count()
 
 

@@ -15,8 +15,11 @@ class SettingError(ValueError):
 
     def __init__(self, setting: str, value: object, allowed: str):
         self.setting = setting
-        flag = "--" + setting.replace("_", "-")
+        flag = setting if setting.isupper() else "--" + setting.replace("_", "-")
         super().__init__(" ".join(f"{flag} {value}: {allowed}".split()))
+
+
+MAX_INT = 2**31 - 1  # the largest number that a counter on the device holds
 
 
 class Kind(NamedTuple):
@@ -33,11 +36,12 @@ def _is_int(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return (_is_int(value) or isinstance(value, float)) and math.isfinite(value)
+    """A number that float32, in which training sees it, keeps apart from infinity and zero."""
+    return (_is_int(value) or isinstance(value, float)) and (value == 0 or 1e-30 < abs(value) < 1e30)
 
 
-def _whole(low: int, high: float = math.inf) -> Kind:
-    bounds = f"of at least {low}" if high == math.inf else f"from {low} to {int(high)}"
+def _whole(low: int, high: int = MAX_INT) -> Kind:
+    bounds = f"of at least {low}" if high == MAX_INT else f"from {low} to {high}"
     return Kind(int, lambda v: _is_int(v) and low <= v <= high, f"a whole number {bounds}", "N")
 
 
@@ -221,7 +225,7 @@ class Config:
     checkpoint_every: int = _setting(
         10, _whole(1), "save the state at the first evaluation after so many rounds", "run"
     )
-    seed: int = _setting(0, _whole(0, 2**31 - 1), "seed of partition, initial model, sampling and augmentation", "run")
+    seed: int = _setting(0, _whole(0), "seed of partition, initial model, sampling and augmentation", "run")
     chunk: int | str = _setting(
         "auto", _or_word(_whole(1), "auto"), "clients trained at once on a device by vmap", "run"
     )
@@ -231,6 +235,7 @@ class Config:
     dtype: str = _setting("float32", _one_of("float32", "bfloat16"), "number format of the model's computation", "run")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_default", frozenset())
         fields = {field.name: field for field in dataclasses.fields(self)}
         _check(fields["preset"], self.preset)
         for name, value in PRESETS[self.preset].items():
@@ -246,11 +251,18 @@ class Config:
             value = getattr(self, field.name)
             _check(field, value)
             if field.type in (float, float | None, float | str) and _is_int(value):
-                self._resolve(field.name, float(value))
+                object.__setattr__(self, field.name, float(value))
         self._check_together()
 
     def _resolve(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+        object.__setattr__(self, "_by_default", self._by_default | {name})
+
+    def replace(self, **changes: Any) -> "Config":
+        """A config with other settings; what was not given by hand is resolved anew."""
+        fields = dataclasses.fields(self)
+        given = {field.name: getattr(self, field.name) for field in fields if field.name not in self._by_default}
+        return Config(**given | changes)
 
     def _check_together(self) -> None:
         """Refuses settings that are right alone but not together."""

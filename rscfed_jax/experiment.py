@@ -16,12 +16,13 @@ from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.resize import resize
-from rscfed_jax.data.table import pack_pixels, to_device
+from rscfed_jax.data.sources import load_dataset
+from rscfed_jax.data.table import pack_pixels, test_to_device
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.rounds import Algorithm, RoundReport, State, run_rounds
-from rscfed_jax.rundir import RunDirectory, load_config, write_json
+from rscfed_jax.rundir import RunDirectory, load_config, read_json, write_json
 from rscfed_jax.simulation import Simulation, build_simulation, make_network
 from rscfed_jax.types import Model
 
@@ -42,10 +43,13 @@ class Result:
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """[B, classes] probabilities for [B, H, W, 1 or 3] uint8 images of any size."""
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise ValueError(f"images must be uint8 of shape B,H,W,C, not {images.dtype} of shape {images.shape}")
         network, data = self.simulation.algorithm.local.network, self.simulation.data
         words = jnp.asarray(pack_pixels(resize(images, self.config.image_size)))
         pixels = normalise(unpack_pixels(words.transpose(1, 2, 0)), data.mean, data.std, network.dtype)
-        return np.asarray(jax.nn.softmax(network.apply(self.model, pixels, train=False)))
+        logits = network.apply(self.model, pixels, train=False)
+        return np.asarray(jax.nn.softmax(logits.astype(jnp.float32)))
 
 
 def train(
@@ -74,32 +78,32 @@ def train(
         return _run(config, simulation, directory, checkpoints, progress=progress)
 
 
-def evaluate_run(path: str | Path) -> tuple[Metrics, int]:
-    """Metrics on the test set of the newest model in a run directory, and its round."""
-    config = load_config(path, setting="path")
-    federation = build_federation(config)
-    network = make_network(config, federation.dataset.classes)
+def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int]:
+    """Metrics of the newest model in a run directory on the test set of `config`, and the model's round."""
+    dataset = load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
+    network = make_network(config, dataset.classes)
     images = jnp.zeros((3, config.image_size, config.image_size, 1))
     like = jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))
-    with Checkpoints(RunDirectory(path).checkpoints) as checkpoints:
+    model, round_ = _load_model(path, like, setting="PATH")
+    return evaluate(network, model, test_to_device(dataset, image_size=config.image_size))[0], round_
+
+
+def _load_model(path: str | Path, like: Model, *, setting: str) -> tuple[Model, int]:
+    """The newest global model in a run directory, and its round."""
+    with Checkpoints(RunDirectory(path).checkpoints, read_only=True) as checkpoints:
         round_ = checkpoints.latest()
         if round_ is None:
-            raise SettingError("path", path, "holds no checkpoint yet")
-        model = checkpoints.restore_model(like)
-    _, test = to_device(federation, image_size=config.image_size)
-    return evaluate(network, model, test)[0], round_
+            raise SettingError(setting, path, "holds no checkpoint yet")
+        try:
+            return checkpoints.restore_model(like), round_
+        except ValueError:
+            raise SettingError(setting, path, "its model has other parameters than these settings ask for") from None
 
 
 def _start_from(path: str, state: State) -> State:
     """The state with the global model of another run."""
     load_config(path, setting="init_from")
-    with Checkpoints(RunDirectory(path).checkpoints) as checkpoints:
-        if checkpoints.latest() is None:
-            raise SettingError("init_from", path, "holds no checkpoint yet")
-        try:
-            model = checkpoints.restore_model(state.model)
-        except ValueError:
-            raise SettingError("init_from", path, "its model has other parameters than this one") from None
+    model, _ = _load_model(path, state.model, setting="init_from")
     return state._replace(model=model, initial_model=jax.tree.map(jnp.copy, model))
 
 
@@ -123,7 +127,8 @@ def _run(
     start = saved = int(state.round)
     capacity = min(config.eval_every, ROUNDS_PER_CALL)
     model_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.model))
-    compile_seconds = training_seconds = 0.0
+    compile_seconds = 0.0
+    training_seconds = records[-1]["seconds"] if records else 0.0
     classes = simulation.algorithm.local.network.classes
     missing = sorted(set(range(classes)) - set(np.unique(simulation.test.labels).tolist()))
 
@@ -163,7 +168,7 @@ def _run(
             state = _warm_up(config, compiled(simulation.warmup), run, state, capacity)
         if missing:
             shown.say(f"the test set holds no sample of class {', '.join(map(str, missing))}: AUC leaves them out")
-        warmup_seconds = training_seconds
+        seconds_before = training_seconds
         if not records:
             log(evaluated(state, []))
         if start < config.rounds:
@@ -181,15 +186,18 @@ def _run(
                 if checkpoints is not None and (now - saved >= config.checkpoint_every or now == config.rounds):
                     checkpoints.save(state)
                     saved = now
-            pace = (training_seconds - warmup_seconds) / (now - start)
+            pace = (training_seconds - seconds_before) / (now - start)
             shown.update(now, accuracy=records[-1]["accuracy"], seconds_per_round=pace)
 
-    seconds_per_round = (training_seconds - warmup_seconds) / max(config.rounds - start, 1)
-    summary = _summary(records, seconds_per_round, compile_seconds, simulation.algorithm.axis.devices)
-    summary["classes_without_test_samples"] = missing
-    if directory is not None and not (resumed and start == config.rounds and directory.summary.exists()):
-        write_json(directory.summary, summary)
-        plot_curves({config.method: records}, directory.curve)
+    if start == config.rounds and directory.summary.exists():
+        summary = read_json(directory.summary, setting="out")
+    else:
+        seconds_per_round = (training_seconds - seconds_before) / max(config.rounds - start, 1)
+        summary = _summary(records, seconds_per_round, compile_seconds, simulation.algorithm.axis.devices)
+        summary["classes_without_test_samples"] = missing
+        if directory is not None:
+            write_json(directory.summary, summary)
+            plot_curves({config.method: records}, directory.curve)
     _, confusion = evaluate(network, state.model, simulation.test)
     # The state that the simulation began with has given its memory to the rounds.
     simulation = simulation._replace(state=state)
@@ -207,14 +215,15 @@ def _warm_up(config: Config, program: Any, run: Any, state: State, capacity: int
 
 def _losses(reports: list[RoundReport]) -> dict[str, Any]:
     """Mean losses over the rounds since the last evaluation, and the broken clients among them."""
-    rounds = sum(len(report.broken) for report in reports)
-    if not rounds:
-        return {"labeled_loss": None, "consistency_loss": None, "broken_clients": 0}
-    labeled = np.concatenate([report.labeled_loss for report in reports])
+
+    def mean(name: str) -> float | None:
+        # A round in which no client has such a loss reports NaN.
+        values = [value for report in reports for value in getattr(report, name) if np.isfinite(value)]
+        return float(np.mean(values)) if values else None
+
     return {
-        # A round whose subsets hold no labeled client has no labeled loss.
-        "labeled_loss": float(labeled[labeled > 0].mean()) if (labeled > 0).any() else None,
-        "consistency_loss": float(np.concatenate([report.consistency_loss for report in reports]).mean()),
+        "labeled_loss": mean("labeled_loss"),
+        "consistency_loss": mean("consistency_loss"),
         "broken_clients": int(sum(report.broken.sum() for report in reports)),
     }
 
@@ -222,8 +231,9 @@ def _losses(reports: list[RoundReport]) -> dict[str, Any]:
 def _summary(
     records: list[dict[str, Any]], seconds_per_round: float, compile_seconds: float, devices: int
 ) -> dict[str, Any]:
-    last = records[-LAST_EVALUATIONS:]
-    best = max(records, key=lambda record: record["accuracy"])
+    trained = [record for record in records if record["round"] > 0]
+    last = trained[-LAST_EVALUATIONS:]
+    best = max(trained, key=lambda record: record["accuracy"])
     device = jax.devices()[0]
     return {
         "final": {name: float(np.mean([record[name] for record in last])) for name in Metrics._fields},

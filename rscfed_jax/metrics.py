@@ -26,8 +26,8 @@ class Metrics(NamedTuple):
 def macro_auc(probabilities: Array, labels: Array) -> Array:
     """One-vs-rest AUC of [T, C] probabilities: how often a sample of the class outranks another, ties counted half.
 
-    A class without samples, or with all of them, has no AUC and is left out. Ranks are summed as whole numbers in two
-    parts, because float32 would lose digits.
+    A class without samples, or with all of them, has no AUC and is left out; NaN if none has one. Ranks are summed as
+    whole numbers in two parts, because float32 would lose digits.
     """
 
     def one_class(scores: Array, positive: Array) -> tuple[Array, Array]:
@@ -43,7 +43,7 @@ def macro_auc(probabilities: Array, labels: Array) -> Array:
 
     positive = labels == jnp.arange(probabilities.shape[1])[:, None]
     auc, defined = jax.vmap(one_class)(probabilities.T, positive)
-    return jnp.sum(auc * defined) / jnp.maximum(jnp.sum(defined), 1)
+    return jnp.sum(auc * defined) / jnp.sum(defined)
 
 
 def confusion_matrix(predicted: Array, labels: Array, classes: int) -> Array:

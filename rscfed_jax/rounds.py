@@ -45,8 +45,8 @@ class RoundReport(NamedTuple):
     subsets: Array  # [M, K] client ids
     weights: Array  # [M, K] of each model in its subset
     distances: Array  # [M, K] from the subset's mean
-    labeled_loss: Array  # mean over the labeled clients' steps
-    consistency_loss: Array  # mean over the steps of clients with unlabeled samples
+    labeled_loss: Array  # mean over the steps of clients with labels; NaN if none takes part
+    consistency_loss: Array  # mean over the steps of clients with unlabeled samples; NaN if none takes part
     broken: Array  # int32: slots whose model was not finite
 
 
@@ -95,8 +95,8 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         subsets=subsets,
         weights=consensus.weights,
         distances=consensus.distances,
-        labeled_loss=_mean_where(trained.losses.labeled, members.labeled),
-        consistency_loss=_mean_where(trained.losses.consistency, trained.losses.consistency > 0),
+        labeled_loss=_mean_where(trained.losses.labeled, trained.healthy & members.labeled),
+        consistency_loss=_mean_where(trained.losses.consistency, trained.healthy & data.unlabeled[subsets]),
         broken=jnp.sum(~trained.healthy),
     )
 
@@ -124,7 +124,6 @@ def train_slot(
         started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
     after_model, after, losses = train_client(local, slot_key, model, started, client_id, data, hyper)
     healthy = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(after_model)]))
-    losses = jax.tree.map(lambda loss: jnp.where(healthy, loss, 0), losses)
     return Trained(_choose(healthy, after_model, model), _choose(healthy, after, before), losses, healthy)
 
 
@@ -138,7 +137,7 @@ def _choose(condition: Array, yes: Model, no: Model) -> Model:
 
 
 def _mean_where(values: Array, mask: Array) -> Array:
-    return jnp.sum(values * mask) / jnp.maximum(jnp.sum(mask), 1)
+    return jnp.sum(jnp.where(mask, values, 0)) / jnp.sum(mask)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "capacity"), donate_argnames="state")

@@ -1,8 +1,10 @@
 """The run directory: config.json, metrics.jsonl, summary.json, checkpoints/. No JAX, so that it is checked at once."""
 
+import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,17 @@ class RunDirectory:
 
     def check(self, config: Config, *, resume: bool) -> None:
         """Refuses a directory that holds another run or cannot be written."""
+        with self._refusing():
+            self._check(config, resume=resume)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SettingError("out", self.path, f"cannot be written: {error.strerror}") from None
+
+    def _check(self, config: Config, *, resume: bool) -> None:
         if self.config.exists():
             if not resume:
                 raise SettingError(
@@ -51,8 +64,9 @@ class RunDirectory:
 
     def open(self, config: Config) -> None:
         """Makes the directory and writes the settings."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.config, config.to_dict())
+        with self._refusing():
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.config, config.to_dict())
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The evaluated rounds so far; a torn last line, as a killed run may leave, is dropped."""
@@ -77,7 +91,11 @@ class RunDirectory:
 def load_config(run: str | Path, *, setting: str) -> Config:
     """The config of a finished or stopped run."""
     directory = RunDirectory(run)
-    if not directory.config.exists() or not directory.checkpoints.exists():
+    try:
+        is_run = directory.config.exists() and directory.checkpoints.exists()
+    except OSError:
+        is_run = False
+    if not is_run:
         raise SettingError(setting, run, "is not a run directory with config.json and checkpoints")
     known = {field.name for field in dataclasses.fields(Config)}
     return Config(**{key: value for key, value in read_json(directory.config, setting=setting).items() if key in known})

@@ -55,9 +55,8 @@ def build_simulation(config: Config, federation: Federation) -> Simulation:
     network = make_network(config, federation.dataset.classes)
     # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
     needs_teacher = config.method != "fedavg"
-    has_hidden = not all(visible.all() for visible in federation.label_visible)
-    algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and has_hidden)
     data, test = to_device(federation, image_size=config.image_size)
+    algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and bool(data.unlabeled.any()))
     hyper = jax.tree.map(jnp.float32, Hyper.of(config))
     state = init_state(algorithm, jax.random.key(config.seed), config.clients, hyper)
     return Simulation(algorithm, warmup, *algorithm.axis.replicate((state, data, test, hyper)))

@@ -29,7 +29,7 @@ PAPER = {"beta": 20.0, "beta_labeled": 20.0, "labeled_share": 0.5, "labeled_mult
 
 def stacked(models):
     """A list of models (lists of tensors) as one stacked pytree."""
-    return {str(t): jnp.asarray(np.stack([m[t] for m in models])) for t in range(len(models[0]))}
+    return {"params": {str(t): jnp.asarray(np.stack([m[t] for m in models])) for t in range(len(models[0]))}}
 
 
 def members_of(sizes, labeled, healthy=None):
@@ -53,7 +53,7 @@ def subsets(draw, min_clients=2):
 def test_distances_match_the_paper(name, subset):
     models, _, _ = subset
     with jax.enable_x64(True):
-        center = {str(t): jnp.asarray(models[0][t]) for t in range(2)}
+        center = {"params": {str(t): jnp.asarray(models[0][t]) for t in range(2)}}
         ours = DISTANCES[name](stacked(models), center)
     expected = [getattr(reference, f"{name}_distance")(m, models[0]) for m in models]
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
@@ -83,7 +83,7 @@ def test_sub_consensus_matches_the_paper(name, share, multiplier, subset):
     np.testing.assert_allclose(ours.weights, weights, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(ours.distances, distances, rtol=1e-12)
     for t in range(2):
-        np.testing.assert_allclose(ours.model[str(t)], model[t], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(ours.model["params"][str(t)], model[t], rtol=1e-9, atol=1e-12)
 
 
 @given(subset=subsets(), share=st.none() | st.floats(0, 1), multiplier=st.floats(0.1, 200))
@@ -131,7 +131,7 @@ def test_identical_models_stay_put(subset):
     same = [models[0]] * len(models)
     ours = sub_consensus(stacked(same), members_of(sizes, labeled), **PAPER)
     for t in range(2):
-        np.testing.assert_allclose(ours.model[str(t)], models[0][t], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(ours.model["params"][str(t)], models[0][t], rtol=1e-5, atol=1e-6)
 
 
 @given(subset=subsets(), seed=st.integers(0, 1000))
@@ -171,22 +171,22 @@ def test_a_broken_client_has_no_weight_and_no_share():
         stacked(models), members_of(np.array([10, 10, 10]), np.zeros(3, bool), [True, False, True]), **PAPER
     )
     assert float(ours.weights[1]) == 0
-    np.testing.assert_allclose(ours.model["1"], 1.0, atol=1e-5)
+    np.testing.assert_allclose(ours.model["params"]["1"], 1.0, atol=1e-5)
 
 
 def test_global_mean_is_plain_and_keeps_the_old_model_for_a_dead_subset():
     rng = np.random.default_rng(1)
     models = [[rng.normal(size=(2, 2)), rng.normal(size=3)] for _ in range(3)]
-    previous = {str(t): jnp.zeros_like(models[0][t]) for t in range(2)}
+    previous = {"params": {str(t): jnp.zeros_like(models[0][t]) for t in range(2)}}
     alive = Consensus(stacked(models), jnp.full((3, 2), 0.5), jnp.zeros((3, 2)))
     expected = reference.global_mean(models)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
         global_mean(alive, previous),
-        {str(t): expected[t] for t in range(2)},
+        {"params": {str(t): expected[t] for t in range(2)}},
     )
     dead = alive._replace(weights=jnp.asarray([[0.5, 0.5], [0.0, 0.0], [0.5, 0.5]]))
-    np.testing.assert_allclose(global_mean(dead, previous)["1"], (models[0][1] + models[2][1]) / 3, atol=1e-6)
+    np.testing.assert_allclose(global_mean(dead, previous)["params"]["1"], (models[0][1] + models[2][1]) / 3, atol=1e-6)
 
 
 def test_the_aggregation_compiles_once_for_every_number():
@@ -203,3 +203,10 @@ def test_the_aggregation_compiles_once_for_every_number():
         aggregate(models, members, beta)
     assert len(traces) == 1
     assert l2_distance(models, weighted_mean(models, jnp.full(3, 1 / 3))).shape == (3,)
+
+
+def test_batch_statistics_count_in_the_sum_but_not_in_the_l2_distance():
+    models = {"params": {"w": jnp.array([[3.0], [0.0]])}, "batch_stats": {"mean": jnp.array([[4.0], [0.0]])}}
+    center = {"params": {"w": jnp.zeros(1)}, "batch_stats": {"mean": jnp.zeros(1)}}
+    assert DISTANCES["l2"](models, center).tolist() == [3.0, 0.0]
+    assert DISTANCES["sum"](models, center).tolist() == [7.0, 0.0]

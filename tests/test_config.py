@@ -81,3 +81,11 @@ def test_hyper_holds_floats_only():
     assert all(isinstance(value, float) for value in hyper)
     assert hyper.labeled_share < 0
     assert (hyper.flip_rate, hyper.ema_warmup, hyper.teacher_from_selection) == (0.5, 1.0, 1.0)
+
+
+def test_replace_resolves_anew_what_was_not_given_by_hand():
+    config = Config(repeat="share", beta=5.0)
+    other = config.replace(preset="published")
+    assert (other.repeat, other.beta, other.beta_labeled, other.warmup_rounds) == ("share", 5.0, 100.0, 7)
+    assert config.replace(beta=7.0).beta_labeled == 7.0
+    assert config.replace(labeled_fraction=0.1).labeled_clients is None

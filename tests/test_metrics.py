@@ -25,7 +25,7 @@ def sklearn_metrics(probabilities, labels):
     common = {"average": "macro", "zero_division": 0}
     return (
         sk.accuracy_score(labels, predicted),
-        np.mean(aucs) if aucs else 0.0,
+        np.mean(aucs) if aucs else np.nan,
         sk.precision_score(labels, predicted, **common),
         sk.recall_score(labels, predicted, **common),
     )

@@ -76,7 +76,7 @@ def reference_training(tiny, key, model, initial, subset, client):
         grads = reference_gradient(local.network, labeled, params, *views, labels, teacher, hyper)
         updates, memory = optimizer.update(grads, memory, params)
         params = jax.tree.map(jnp.add, params, updates)
-        teacher = ema(teacher, params, ema_keep(jnp.int32(number + 1), hyper))
+        teacher = ema(teacher, params, ema_keep(jnp.int32(number), hyper))
     return {"params": params}, teacher
 
 

@@ -13,20 +13,20 @@ from rscfed_jax.data.sources import read_npz
 MAX_DRAWS = 1_000
 
 
-def dirichlet_draw(labels: np.ndarray, clients: int, gamma: float, rng: np.random.Generator) -> list[np.ndarray]:
-    """One draw: per class, Dirichlet proportions over the clients that are below their fair share."""
-    fair_share = len(labels) / clients
-    members: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    sizes = np.zeros(clients, dtype=int)
-    for label in np.unique(labels):
-        samples = rng.permutation(np.flatnonzero(labels == label))
-        proportions = capped_proportions(rng.dirichlet(np.full(clients, gamma)), sizes, fair_share)
+def draw_class_counts(totals: np.ndarray, clients: int, gamma: float, rng: np.random.Generator) -> np.ndarray:
+    """[N, classes] one draw: per class, Dirichlet proportions over the clients that are below their fair share.
+
+    `totals` [classes] are the samples of each class.
+    """
+    fair_share = totals.sum() / clients
+    counts = np.zeros((clients, len(totals)), dtype=int)
+    for label, total in enumerate(totals):
+        proportions = capped_proportions(rng.dirichlet(np.full(clients, gamma)), counts.sum(axis=1), fair_share)
         # A sum of proportions may miss 1 by a rounding error, which must not give a sample to a full client.
-        cuts = (np.cumsum(proportions) * len(samples) + 1e-6).astype(int)[:-1]
-        for client, part in enumerate(np.split(samples, cuts)):
-            members[client].append(part)
-            sizes[client] += len(part)
-    return [np.concatenate(parts) for parts in members]
+        cuts = (np.cumsum(proportions) * total + 1e-6).astype(int)
+        cuts[-1] = total
+        counts[:, label] = np.diff(cuts, prepend=0)
+    return counts
 
 
 def capped_proportions(proportions: np.ndarray, sizes: np.ndarray, fair_share: float) -> np.ndarray:
@@ -41,14 +41,14 @@ def dirichlet_partition(
     labels: np.ndarray, clients: int, *, gamma: float, min_size: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Repeats the whole draw until the smallest client has `min_size` samples."""
+    _check_enough(labels, clients, min_size)
     largest_minimum = 0
-    if min_size * clients <= len(labels):
-        for _ in range(MAX_DRAWS):
-            members = dirichlet_draw(labels, clients, gamma, rng)
-            smallest = min(map(len, members))
-            if smallest >= min_size:
-                return [rng.permutation(part) for part in members]
-            largest_minimum = max(largest_minimum, smallest)
+    for _ in range(MAX_DRAWS):
+        counts = draw_class_counts(np.bincount(labels), clients, gamma, rng)
+        smallest = counts.sum(axis=1).min()
+        if smallest >= min_size:
+            return _deal(labels, counts, rng)
+        largest_minimum = max(largest_minimum, smallest)
     raise SettingError(
         "min_client_size",
         min_size,
@@ -57,14 +57,26 @@ def dirichlet_partition(
     )
 
 
+def _deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Gives every client random samples of each class, as many as `counts` [N, classes] says."""
+    parts = []
+    for label, column in enumerate(counts.T):
+        samples = rng.permutation(np.flatnonzero(labels == label))
+        parts.append(np.split(samples, np.cumsum(column)[:-1]))
+    return [rng.permutation(np.concatenate(part)) for part in zip(*parts, strict=True)]
+
+
+def _check_enough(labels: np.ndarray, clients: int, min_size: int) -> None:
+    if len(labels) // clients < min_size:
+        most = len(labels) // clients
+        raise SettingError(
+            "min_client_size", min_size, f"{len(labels)} samples over {clients} clients are at most {most} each"
+        )
+
+
 def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Deals the shuffled samples out evenly."""
-    if len(labels) // clients < min_size:
-        raise SettingError(
-            "min_client_size",
-            min_size,
-            f"{len(labels)} samples over {clients} clients give only {len(labels) // clients} each",
-        )
+    _check_enough(labels, clients, min_size)
     return np.array_split(rng.permutation(len(labels)), clients)
 
 
@@ -75,8 +87,7 @@ def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
         return SettingError("partition_file", path, reason)
 
     arrays = read_npz(Path(path), refuse)
-    wanted = {f"client_{client}" for client in range(clients)}
-    if set(arrays) != wanted:
+    if len(arrays) != clients or any(f"client_{client}" not in arrays for client in range(clients)):
         raise refuse(
             f"must hold the {clients} arrays client_0 to client_{clients - 1} of --clients, but holds {len(arrays)}"
         )
@@ -90,11 +101,6 @@ def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
     if counts.max() > 1:
         raise refuse(f"index {used[counts.argmax()]} is used {counts.max()} times, allowed is once")
     return [part.astype(np.int64) for part in members]
-
-
-def save_partition(path: str | Path, members: list[np.ndarray]) -> None:
-    """Writes what `load_partition` reads."""
-    np.savez(path, **{f"client_{client}": part for client, part in enumerate(members)})
 
 
 def class_counts(members: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:

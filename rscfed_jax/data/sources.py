@@ -13,6 +13,8 @@ from rscfed_jax.config import SettingError
 
 SYNTHETIC_DEFAULTS = {"train": 2000, "test": 500, "classes": 10, "size": 32, "channels": 3}
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+MAX_CLASSES = 10_000
+MAX_SYNTHETIC_NUMBERS = 500_000_000
 DATASETS = "fashion, npz:PATH or synthetic[:train=N,test=N,classes=N,size=N,channels=N]"
 
 
@@ -32,12 +34,16 @@ class Dataset(NamedTuple):
 def load_dataset(name: str, *, data_dir: str | None = None, seed: int = 0) -> Dataset:
     """Loads a data set by the name that `--dataset` takes."""
     if name == "fashion":
-        return fashion()
-    if name == "synthetic" or name.startswith("synthetic:"):
-        return synthetic(seed=seed, **_synthetic_options(name))
-    if name.startswith("npz:"):
-        return from_npz(name, data_dir=data_dir, seed=seed)
-    raise SettingError("dataset", name, f"must be {DATASETS}")
+        dataset = fashion()
+    elif name == "synthetic" or name.startswith("synthetic:"):
+        dataset = synthetic(seed=seed, **_synthetic_options(name))
+    elif name.startswith("npz:"):
+        dataset = from_npz(name, data_dir=data_dir, seed=seed)
+    else:
+        raise SettingError("dataset", name, f"must be {DATASETS}")
+    if len(np.unique(dataset.test_labels)) < 2:
+        raise SettingError("dataset", name, "the test set must hold samples of at least two classes: AUC needs them")
+    return dataset
 
 
 def fashion() -> Dataset:
@@ -79,10 +85,15 @@ def _synthetic_options(name: str) -> dict[str, int]:
     _, _, text = name.partition(":")
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
-        if key not in options or not value.isdecimal() or not 0 < int(value) <= 10**7:
+        if key not in options or not value.isdecimal() or len(value) > 8 or int(value) < 1:
             known = ", ".join(SYNTHETIC_DEFAULTS)
             raise SettingError("dataset", name, f"{part!r} must be NAME=N with N of at least 1 and NAME one of {known}")
         options[key] = int(value)
+    numbers = (options["train"] + options["test"]) * options["size"] ** 2 * options["channels"]
+    if numbers > MAX_SYNTHETIC_NUMBERS:
+        raise SettingError("dataset", name, f"would be {numbers:.2g} numbers, allowed are {MAX_SYNTHETIC_NUMBERS:.2g}")
+    if options["classes"] < 2 or options["classes"] > min(options["train"], MAX_CLASSES):
+        raise SettingError("dataset", name, f"classes must be from 2 to {MAX_CLASSES}, and not more than train")
     if options["channels"] not in (1, 3):
         raise SettingError("dataset", name, "channels must be 1 or 3")
     return options
@@ -97,27 +108,24 @@ def from_npz(name: str, *, data_dir: str | None, seed: int) -> Dataset:
 
     arrays = read_npz(path, refuse)
     given = [key for key in NPZ_KEYS if key in arrays]
-    if given == list(NPZ_KEYS[:2]):
-        order = np.random.default_rng([seed, 8]).permutation(len(arrays["train_images"]))
-        _check_images(arrays, "train", refuse)
-        held_out, kept = np.split(order, [round(len(order) * 0.2)])
-        arrays = {
-            f"{split}_{what}": arrays[f"train_{what}"][rows]
-            for split, rows in (("train", kept), ("test", held_out))
-            for what in ("images", "labels")
-        }
-    elif given != list(NPZ_KEYS):
+    if given not in (list(NPZ_KEYS), list(NPZ_KEYS[:2])):
         missing = ", ".join(key for key in NPZ_KEYS if key not in arrays)
         raise refuse(f"lacks {missing}; needed are train_images and train_labels, with both test arrays or neither")
-    for split in ("train", "test"):
-        _check_images(arrays, split, refuse)
-    if arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
-        raise refuse("train_images and test_images must have the same height, width and channels")
-    classes = int(arrays["train_labels"].max()) + 1
+    classes = _check_images(arrays["train_images"], arrays["train_labels"], "train", refuse)
     if classes < 2:
         raise refuse("train_labels must hold at least two classes, numbered from 0")
-    if arrays["test_labels"].max() >= classes:
-        raise refuse(f"test_labels holds {arrays['test_labels'].max()}, but train_labels only 0 to {classes - 1}")
+    if given == list(NPZ_KEYS):
+        test_classes = _check_images(arrays["test_images"], arrays["test_labels"], "test", refuse)
+        if test_classes > classes:
+            raise refuse(f"test_labels holds {test_classes - 1}, but train_labels only 0 to {classes - 1}")
+        if arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
+            raise refuse("train_images and test_images must have the same height, width and channels")
+    else:
+        order = np.random.default_rng([seed, 8]).permutation(len(arrays["train_images"]))
+        held_out, kept = np.split(order, [round(len(order) * 0.2)])
+        for what in ("images", "labels"):
+            arrays[f"test_{what}"] = arrays[f"train_{what}"][held_out]
+            arrays[f"train_{what}"] = arrays[f"train_{what}"][kept]
     return Dataset(
         train_images=arrays["train_images"],
         train_labels=arrays["train_labels"].astype(np.int32),
@@ -135,7 +143,7 @@ def read_npz(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
                 raise refuse("is not a readable npz file")
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in arrays.files}
+                content = {key: arrays[key] for key in arrays.files}
     except FileNotFoundError:
         raise refuse("no such file") from None
     except SettingError:
@@ -145,13 +153,16 @@ def read_npz(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
         raise refuse(
             "holds pickled objects, which are never read" if pickled else "is not a readable npz file"
         ) from None
-    except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, MemoryError):
+    except (OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError):
         raise refuse("is not a readable npz file") from None
+    foreign = [key for key, value in content.items() if not isinstance(value, np.ndarray)]
+    if foreign:
+        raise refuse(f"holds {foreign[0]!r}, which is no array")
+    return content
 
 
-def _check_images(arrays: dict[str, np.ndarray], split: str, refuse: Refuse) -> None:
-    """Refuses arrays that are not images with their labels."""
-    images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
+def _check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Refuse) -> int:
+    """Refuses arrays that are not images with their labels; returns the number of classes."""
     if images.dtype != np.uint8:
         raise refuse(f"{split}_images must be uint8, not {images.dtype}")
     if images.ndim != 4 or images.shape[3] not in (1, 3) or 0 in images.shape[1:3]:
@@ -162,5 +173,9 @@ def _check_images(arrays: dict[str, np.ndarray], split: str, refuse: Refuse) -> 
         raise refuse(f"{split}_labels must be one number per image ({len(images)}), not of shape {labels.shape}")
     if labels.dtype.kind not in "iu":
         raise refuse(f"{split}_labels must be whole numbers, not {labels.dtype}")
-    if labels.min() < 0 or labels.max() >= len(arrays["train_images"]):
-        raise refuse(f"{split}_labels must be from 0 to classes - 1, but holds {labels.min()} to {labels.max()}")
+    if labels.min() < 0 or labels.max() >= MAX_CLASSES:
+        raise refuse(
+            f"{split}_labels must be from 0 to classes - 1, fewer than {MAX_CLASSES}, "
+            f"but holds {labels.min()} to {labels.max()}"
+        )
+    return int(labels.max()) + 1

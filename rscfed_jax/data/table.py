@@ -8,6 +8,7 @@ from jax import Array
 
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.resize import resize
+from rscfed_jax.data.sources import Dataset
 
 HIDDEN = -1  # stands where training may not see a label
 
@@ -20,6 +21,7 @@ class FederatedData(NamedTuple):
     starts: Array  # [N] int32
     sizes: Array  # [N] int32
     labeled: Array  # [N] bool: the client holds a label
+    unlabeled: Array  # [N] bool: the client holds a sample without a label
     labeled_ids: Array  # [L] int32: the clients that do
     positions: Array  # [largest client] int32: 0, 1, 2, ...; its length bounds a client's epoch
     mean: Array  # [3] of the pixel values 0 to 255
@@ -55,18 +57,24 @@ def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData
         starts=jnp.asarray((np.cumsum(sizes) - sizes).astype(np.int32)),
         sizes=jnp.asarray(sizes.astype(np.int32)),
         labeled=jnp.asarray(federation.labeled),
+        unlabeled=jnp.asarray(np.array([not visible.all() for visible in federation.label_visible])),
         labeled_ids=jnp.asarray(np.flatnonzero(federation.labeled).astype(np.int32)),
         positions=jnp.arange(sizes.max(), dtype=jnp.int32),
         mean=jnp.asarray(mean),
         std=jnp.asarray(std),
     )
-    test = TestData(
+    return train, test_to_device(dataset, image_size=image_size)
+
+
+def test_to_device(dataset: Dataset, *, image_size: int) -> TestData:
+    """Resizes the test set and puts it on the device."""
+    mean, std = pixel_statistics(dataset.train_images)
+    return TestData(
         images=jnp.asarray(pack_pixels(resize(dataset.test_images, image_size))),
         labels=jnp.asarray(dataset.test_labels),
-        mean=train.mean,
-        std=train.std,
+        mean=jnp.asarray(mean),
+        std=jnp.asarray(std),
     )
-    return train, test
 
 
 def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -74,7 +74,10 @@ def ema(teacher: Model, params: Model, keep: Array) -> Model:
 
 
 def ema_keep(step: Array, hyper: Hyper) -> Array:
-    """The keep factor of the EMA after the client's step number `step`, counted from 1."""
+    """The keep factor of the EMA in the client's step number `step`, counted from 0 over its whole life.
+
+    With the published warm-up the teacher becomes the student in step 0, then follows more and more slowly.
+    """
     early = jnp.minimum(1 - jnp.ones_like(hyper.ema) / (step + 1), hyper.ema)
     return jnp.where(hyper.ema_warmup > 0, early, hyper.ema)
 
@@ -112,8 +115,8 @@ def train_step(
     params = optax.apply_updates(params, updates)
     client = client._replace(optimizer=optimizer)
     if task.with_teacher:
-        step = client.step + 1
-        client = client._replace(teacher=ema(teacher, params, ema_keep(step, hyper)), step=step)
+        keep = ema_keep(client.step, hyper)
+        client = client._replace(teacher=ema(teacher, params, keep), step=client.step + 1)
     return {"params": params, **stats}, client, losses
 
 

@@ -30,15 +30,14 @@ def test_a_draw_that_gives_the_open_clients_nothing_falls_back_to_equal_parts():
 def test_a_draw_gives_every_sample_to_exactly_one_client(seed, clients, gamma):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 5, 200)
-    members = partition.dirichlet_draw(labels, clients, gamma, rng)
+    members = partition.dirichlet_partition(labels, clients, gamma=gamma, min_size=0, rng=rng)
     assert sorted(np.concatenate(members).tolist()) == list(range(200))
 
 
 def test_a_client_gets_nothing_of_later_classes_once_it_holds_its_fair_share():
-    labels = np.repeat(np.arange(10), 100)
     for seed in range(5):
-        members = partition.dirichlet_draw(labels, 10, 0.3, np.random.default_rng(seed))
-        counts = partition.class_counts(members, labels, 10)
+        counts = partition.draw_class_counts(np.full(10, 100), 10, 0.3, np.random.default_rng(seed))
+        np.testing.assert_array_equal(counts.sum(axis=0), 100)
         before = np.cumsum(counts, axis=1) - counts
         assert (counts[before >= 100] == 0).all()
         assert (before >= 100).any()
@@ -53,6 +52,8 @@ def test_the_whole_draw_is_repeated_until_the_smallest_client_is_large_enough():
 def test_a_hopeless_draw_is_given_up_with_the_setting_to_change(monkeypatch):
     monkeypatch.setattr(partition, "MAX_DRAWS", 20)
     labels = np.repeat(np.arange(10), 60)
+    with pytest.raises(SettingError, match="600 samples over 50 clients are at most 12 each"):
+        partition.dirichlet_partition(labels, 50, gamma=0.3, min_size=13, rng=np.random.default_rng(0))
     with pytest.raises(
         SettingError, match=r"--min-client-size 10: .*in 20 draws .*fewer --clients or a larger --gamma"
     ):
@@ -82,7 +83,7 @@ def test_first_and_random_choices():
 
 def test_a_partition_survives_its_file(tmp_path):
     members = [np.array([3, 1]), np.array([0]), np.array([4, 2])]
-    partition.save_partition(tmp_path / "p.npz", members)
+    np.savez(tmp_path / "p.npz", **{f"client_{client}": part for client, part in enumerate(members)})
     loaded = partition.load_partition(str(tmp_path / "p.npz"), 3, 5)
     assert [part.tolist() for part in loaded] == [[3, 1], [0], [4, 2]]
 

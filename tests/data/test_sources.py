@@ -1,5 +1,7 @@
 """Data sets by name."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,11 @@ BAD_NPZ = {
     "huge label": (arrays(train_labels=np.arange(20) * 1000), "must be from 0 to classes - 1"),
     "unknown test class": (arrays(test_labels=np.arange(8)), "test_labels holds 7, but train_labels only 0 to 3"),
     "one class": (arrays(train_labels=np.zeros(20, int), test_labels=np.zeros(8, int)), "at least two classes"),
+    "one test class": (arrays(test_labels=np.zeros(8, int)), "test set must hold samples of at least two classes"),
+    "a number for images": (
+        {"train_images": np.uint8(1), "train_labels": np.arange(3)},
+        "train_images must have shape",
+    ),
     "other test size": (arrays(test_images=np.zeros((8, 9, 9, 3), np.uint8)), "same height, width and channels"),
 }
 
@@ -104,7 +111,29 @@ def test_a_truncated_npz_is_refused(tmp_path):
         load_dataset(f"npz:{tmp_path}/bad.npz")
 
 
-@pytest.mark.parametrize("name", ["mnist", "synthetic:train=0", "synthetic:colour=3", "synthetic:channels=2", "npz:"])
+def test_a_member_that_is_no_array_is_refused(tmp_path):
+    np.savez(tmp_path / "bad.npz", **arrays())
+    with zipfile.ZipFile(tmp_path / "bad.npz", "a") as file:
+        file.writestr("notes.txt", "hello")
+    with pytest.raises(SettingError, match=r"holds 'notes.txt', which is no array"):
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_split_may_hold_out_the_only_sample_of_a_class(tmp_path, seed):
+    labels = np.array([0, 1] * 9 + [2, 0])
+    np.savez(tmp_path / "mine.npz", **arrays(train_labels=labels, test_images=None, test_labels=None))
+    assert load_dataset(f"npz:{tmp_path}/mine.npz", seed=seed).classes == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mnist", "npz:", "synthetic:train=0", "synthetic:colour=3", "synthetic:channels=2", "synthetic:classes=1"),
+        *("synthetic:size=100000", "synthetic:train=" + "9" * 5000, "synthetic:test=1"),
+    ],
+    ids=lambda name: name[:30],
+)
 def test_an_unknown_name_is_refused(name):
     with pytest.raises(SettingError):
         load_dataset(name)

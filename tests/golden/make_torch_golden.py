@@ -16,7 +16,7 @@ SETTINGS = {
     "momentum": 0.9,
     "weight_decay": 5e-4,
     "tau": 0.5,
-    "ema": 0.9,  # reached by the warm-up after nine steps
+    "ema": 0.9,  # reached by the warm-up after ten steps
     "lambda_u": 1.0,
     "lr_labeled": 0.02,
     "lr_unlabeled": 0.02,
@@ -107,7 +107,7 @@ def run_torch(*, labeled: bool) -> dict[str, dict[str, np.ndarray]]:
         norm = torch.nn.utils.clip_grad_norm_(list(student.values()), CLIP_NORM[labeled])
         clipped += bool(norm > CLIP_NORM[labeled])
         optimizer.step()
-        keep = min(1 - 1 / (step + 2), SETTINGS["ema"])
+        keep = min(1 - 1 / (step + 1), SETTINGS["ema"])
         with torch.no_grad():
             for name, value in teacher.items():
                 value.mul_(keep).add_(student[name], alpha=1 - keep)

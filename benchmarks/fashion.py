@@ -1,0 +1,43 @@
+"""RSCFed between its bounds on the embedded Fashion-MNIST subset: the table and the picture of the README.
+
+    python benchmarks/fashion.py             # about ten minutes on two cores; what is finished in runs/fashion is kept
+
+Ten clients, one of them labeled, seven warm-up rounds, 150 rounds, the same partition and initial model for all.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from common import RESULTS, publish
+
+import rscfed_jax as rj
+
+RUNS = Path("runs/fashion")
+NAMES = {
+    "upper": ("FedAvg, all ten clients labeled (upper bound)", {"method": "fedavg", "labeled_clients": 10}),
+    "rscfed": ("RSCFed, one labeled client of ten", {"method": "rscfed"}),
+    "lower": ("FedAvg, the labeled client alone (lower bound)", {"method": "fedavg", "labeled_clients": 1}),
+}
+
+
+def main() -> None:
+    """Trains what is not there yet, draws the curves and publishes the table."""
+    rj.use_all_cores()
+    curves, rows = {}, {}
+    for name, (title, settings) in NAMES.items():
+        config = rj.Config(dataset="fashion", warmup_rounds=7, rounds=150, eval_every=5, **settings)
+        rj.train(config, out=RUNS / name, resume=True, progress=True)
+        kept = RESULTS / "fashion" / name
+        kept.mkdir(parents=True, exist_ok=True)
+        for file in ("config.json", "metrics.jsonl", "summary.json"):
+            shutil.copy(RUNS / name / file, kept / file)
+        curves[title] = [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
+        rows[name] = json.loads((kept / "summary.json").read_text())["final"]
+        print(f"{title:<50}" + "".join(f"{metric} {value:7.2%}  " for metric, value in rows[name].items()))
+    rj.plot_curves(curves, RESULTS / "fashion" / "curves.png", title="Fashion-MNIST subset, test set, one seed")
+    publish("fashion/table", rows)
+
+
+if __name__ == "__main__":
+    main()
