@@ -70,7 +70,8 @@ def train(
     federation = federation or build_federation(config)
     simulation = build_simulation(config, federation)
     if config.init_from is not None:
-        simulation = simulation._replace(state=_start_from(config.init_from, simulation.state))
+        state = _start_from(config.init_from, simulation.state)
+        simulation = simulation._replace(state=simulation.algorithm.axis.replicate(state))
     if directory is None:
         return _run(config, simulation, None, None, progress=progress)
     directory.open(config)
@@ -129,8 +130,7 @@ def _run(
     model_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.model))
     compile_seconds = 0.0
     training_seconds = records[-1]["seconds"] if records else 0.0
-    classes = simulation.algorithm.local.network.classes
-    missing = sorted(set(range(classes)) - set(np.unique(simulation.test.labels).tolist()))
+    missing = sorted(set(range(network.classes)) - set(np.unique(simulation.test.labels).tolist()))
 
     def compiled(algorithm: Algorithm) -> Any:
         nonlocal compile_seconds

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from jax.typing import DTypeLike
 
 from rscfed_jax.aggregation import l2_distance
@@ -27,7 +27,10 @@ from rscfed_jax.rounds import Algorithm, init_state
 from rscfed_jax.sampling import RandomSubsets
 
 jax.config.update("jax_num_cpu_devices", 2)
-settings.register_profile("suite", deadline=None, max_examples=50)
+# The same examples every time, so that a change is judged by what it changed.
+settings.register_profile(
+    "suite", deadline=None, max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("suite")
 
 SIZES = (3, 17, 8, 25, 10)  # fewer than a batch, a short last batch, exactly a batch, ...

@@ -34,13 +34,15 @@ def test_the_public_names_are_there():
         _ = rj.nothing
 
 
-def test_a_resumed_run_is_identical_to_the_bit(tmp_path):
-    whole = rj.train(rj.Config(**SETTINGS | {"rounds": 4}), out=tmp_path / "whole")
-    rj.train(rj.Config(**SETTINGS), out=tmp_path / "parts")
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_resumed_run_is_identical_to_the_bit(tmp_path, devices):
+    settings = SETTINGS | {"devices": devices}
+    whole = rj.train(rj.Config(**settings | {"rounds": 4}), out=tmp_path / "whole")
+    rj.train(rj.Config(**settings), out=tmp_path / "parts")
     # A killed run may have gone on beyond its checkpoint, and torn its last line.
     with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"round": 3, "accuracy": 0}) + "\n" + '{"round": 4, "accur')
-    parts = rj.train(rj.Config(**SETTINGS | {"rounds": 4}), out=tmp_path / "parts", resume=True)
+        file.write(json.dumps({"round": 3, "accuracy": 0, "seconds": 0}) + "\n" + '{"round": 4, "accur')
+    parts = rj.train(rj.Config(**settings | {"rounds": 4}), out=tmp_path / "parts", resume=True)
     assert_trees_equal(parts.model, whole.model)
     assert untimed(parts.metrics) == untimed(whole.metrics)
     lines = [
@@ -106,7 +108,7 @@ def test_runs_of_every_kind(settings):
 
 def test_a_run_starts_from_the_model_of_another(tmp_path):
     first = rj.train(rj.Config(**SETTINGS), out=tmp_path / "first")
-    config = rj.Config(**SETTINGS | {"init_from": str(tmp_path / "first"), "rounds": 1, "lr_labeled": 0.0})
+    config = rj.Config(**SETTINGS | {"init_from": str(tmp_path / "first"), "rounds": 1, "devices": 2})
     second = rj.train(config)
     assert second.metrics[0]["accuracy"] == first.metrics[-1]["accuracy"]
     other = rj.Config(**SETTINGS | {"init_from": str(tmp_path / "first"), "image_size": 20})

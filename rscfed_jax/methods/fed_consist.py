@@ -3,7 +3,7 @@
 Yang et al. Federated semi-supervised learning for COVID region segmentation in chest CT. Medical Image Analysis 2021.
 
 Choices: models are averaged by data amount; by default the labeled clients have half of the weight together, as the
-RSCFed paper adjusted it. `--labeled-share off` is the original.
+RSCFed paper adjusted it. `--labeled-share off --labeled-multiplier 1` is the original.
 """
 
 from rscfed_jax.config import Config
