@@ -15,8 +15,8 @@ import rscfed_jax as rj
 
 RUNS = Path("runs/fashion")
 NAMES = {
-    "upper": ("FedAvg, all ten clients labeled (upper bound)", {"method": "fedavg", "labeled_clients": 10}),
-    "rscfed": ("RSCFed, one labeled client of ten", {"method": "rscfed"}),
+    "upper": ("FedAvg, all labeled (upper bound)", {"method": "fedavg", "labeled_clients": 10}),
+    "rscfed": ("RSCFed, 1 of 10 labeled", {"method": "rscfed"}),
     "lower": ("FedAvg, the labeled client alone (lower bound)", {"method": "fedavg", "labeled_clients": 1}),
 }
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import PercentFormatter
 
 def plot_curves(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, title: str = "") -> None:
     """Accuracy and AUC on the test set against the round, one line per run; the format follows the path's ending."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, name, label in zip(
         figure.subplots(1, 2), ("accuracy", "auc"), ("Test accuracy", "Test AUC"), strict=True
     ):
@@ -22,7 +22,8 @@ def plot_curves(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, titl
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(frameon=False)
+    lines = figure.axes[0].get_lines()
+    figure.legend(handles=lines, loc="outside lower center", ncols=min(len(lines), 3), frameon=False, fontsize=9)
     if title:
         figure.suptitle(title)
     _save(figure, path)
