@@ -23,11 +23,11 @@ demo: $(VENV)/.user
 
 ## The test suite that decides whether a change lands.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 ## Also the slow tests.
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -m 'slow or not slow'
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m 'slow or not slow'
 
 ## The benchmarks; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
