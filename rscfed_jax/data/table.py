@@ -50,7 +50,7 @@ def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData
     rows = np.concatenate(federation.members)
     visible = np.concatenate(federation.label_visible)
     sizes = federation.sizes
-    mean, std = pixel_statistics(dataset.train_images)
+    test = test_to_device(dataset, image_size=image_size)
     train = FederatedData(
         images=jnp.asarray(pack_pixels(resize(dataset.train_images[rows], image_size * 5 // 4))),
         labels=jnp.asarray(np.where(visible, dataset.train_labels[rows], HIDDEN).astype(np.int32)),
@@ -60,10 +60,10 @@ def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData
         unlabeled=jnp.asarray(np.array([not visible.all() for visible in federation.label_visible])),
         labeled_ids=jnp.asarray(np.flatnonzero(federation.labeled).astype(np.int32)),
         positions=jnp.arange(sizes.max(), dtype=jnp.int32),
-        mean=jnp.asarray(mean),
-        std=jnp.asarray(std),
+        mean=test.mean,
+        std=test.std,
     )
-    return train, test_to_device(dataset, image_size=image_size)
+    return train, test
 
 
 def test_to_device(dataset: Dataset, *, image_size: int) -> TestData:
