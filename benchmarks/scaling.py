@@ -2,8 +2,10 @@
 
     python benchmarks/scaling.py
 
-Every client holds the same number of samples, so the cost of a client's step should not change. Each size runs in a
-process of its own; seconds are the best of five rounds, memory is the peak of the process beyond the images.
+Every client holds the same number of samples, so the cost of a client's step should not change. Each size has a
+process of its own, and the processes take turns; seconds are the best of five turns, memory is the peak of the process
+beyond the images. On two devices an odd number of alike clients leaves one device idle for a client's time: with five
+clients the best possible is 1.2 times the cost of an even number.
 """
 
 import argparse
@@ -12,15 +14,17 @@ import resource
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from common import publish
 
 CLIENTS = (5, 10, 50, 100, 500, 2000)
+TURNS = 5
 
 
-def measure(clients: int, samples: int) -> dict[str, float]:
-    """One size: seconds per client step, peak memory, compile seconds."""
+def serve(clients: int, samples: int) -> None:
+    """The process of one size: compiles, then runs rounds and prints their seconds for each line it reads."""
     import jax
     import jax.numpy as jnp
 
@@ -42,26 +46,52 @@ def measure(clients: int, samples: int) -> dict[str, float]:
     sim = rj.build_simulation(config, federation)
     image_bytes = sim.data.images.nbytes * sim.algorithm.axis.devices + images.nbytes
     began = time.perf_counter()
-    program = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1).compile()
+    program = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=50).compile()
     compile_seconds = time.perf_counter() - began
     state, data, hyper = sim.state, sim.data, sim.hyper
     client_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.clients)) / clients
     del sim, federation, images
-    seconds = []
-    for _ in range(6):
+    rounds = max(1, 100 // clients)  # a turn takes a second or more
+    steps = rounds * clients * -(-samples // config.batch_size)
+
+    def ms_per_client_step() -> float:
+        nonlocal state
         began = time.perf_counter()
-        state, _ = jax.block_until_ready(program(state, data, hyper, jnp.int32(1)))
-        seconds.append(time.perf_counter() - began)
-    steps = clients * -(-samples // config.batch_size)
+        state, _ = jax.block_until_ready(program(state, data, hyper, jnp.int32(rounds)))
+        return (time.perf_counter() - began) / steps * 1e3
+
+    ms_per_client_step()
+    print("ready", flush=True)
+    turns = []
+    for _ in sys.stdin:
+        turns.append(ms_per_client_step())
+        print(turns[-1], flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {
+    row = {
         "clients": clients,
-        "ms_per_client_step": min(seconds[1:]) / steps * 1e3,
+        "ms_per_client_step": min(turns),
+        "turns": turns,
         "peak_gib": peak / 2**30,
         "peak_beyond_images_gib": (peak - image_bytes) / 2**30,
         "client_state_bytes": client_bytes,
         "compile_seconds": compile_seconds,
     }
+    print(json.dumps(row))
+
+
+def measure(sizes: list[int], samples: int) -> list[dict[str, Any]]:
+    """A row of figures for each number of clients."""
+    processes = []
+    for clients in sizes:
+        command = [sys.executable, __file__, "--serve", str(clients), "--samples", str(samples)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline().strip() == "ready", f"the process of {clients} clients has failed"
+        processes.append(process)
+    for _ in range(TURNS):
+        for process in processes:
+            print("go", file=process.stdin, flush=True)
+            process.stdout.readline()
+    return [json.loads(process.communicate()[0]) for process in processes]
 
 
 def main() -> None:
@@ -69,21 +99,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS, help="numbers of clients")
     parser.add_argument("--samples", type=int, default=128, help="samples of each client (default 128: two steps)")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        print(json.dumps(measure(arguments.one, arguments.samples)))
+    if arguments.serve:
+        serve(arguments.serve, arguments.samples)
         return
-    rows = []
+    rows = measure(arguments.clients, arguments.samples)
     print(f"{'clients':>8}{'ms per client step':>20}{'peak GiB':>10}{'beyond images':>15}{'compile s':>11}")
-    for clients in arguments.clients:
-        command = [sys.executable, __file__, "--one", str(clients), "--samples", str(arguments.samples)]
-        row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        rows.append(row)
+    for row in rows:
         print(
-            f"{clients:>8}{row['ms_per_client_step']:>20.2f}{row['peak_gib']:>10.2f}"
-            f"{row['peak_beyond_images_gib']:>15.2f}{row['compile_seconds']:>11.1f}",
-            flush=True,
+            f"{row['clients']:>8}{row['ms_per_client_step']:>20.2f}{row['peak_gib']:>10.2f}"
+            f"{row['peak_beyond_images_gib']:>15.2f}{row['compile_seconds']:>11.1f}"
         )
     steps = [row["ms_per_client_step"] for row in rows]
     first, last = rows[0], rows[-1]

@@ -5,6 +5,7 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 from rscfed_jax.rounds import State
@@ -32,22 +33,27 @@ class Checkpoints:
         """The round of the newest checkpoint."""
         return self._manager.latest_step()
 
-    def save(self, state: State) -> None:
-        """Writes a state under its round; the directory appears only when it is complete."""
+    def save(self, state: State, *, clients: int) -> None:
+        """Writes a state of so many clients under its round; the directory appears only when it is complete."""
         round_ = int(state.round)
         if round_ == self.latest():
             return
         # As host arrays: the next rounds may reuse the state's memory at once.
         plain = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+        # How many rows pad the clients depends on the number of devices; the next run may have another.
+        plain = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
         items = {"state": ocp.args.StandardSave(plain), "model": ocp.args.StandardSave(plain.model)}
         self._manager.save(round_, args=ocp.args.Composite(**items))
 
-    def restore(self, like: State) -> State:
-        """The newest state, with the shapes and devices of `like`."""
+    def restore(self, like: State, *, clients: int) -> State:
+        """The newest state of so many clients, with the padding and the devices of `like`."""
         plain = like._replace(key=jax.random.key_data(like.key))
-        abstract = jax.tree.map(ocp.tree.to_shape_dtype_struct, plain)
-        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), plain)
+        on_host = on_host._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], on_host.clients))
+        items = ocp.args.Composite(state=ocp.args.StandardRestore(on_host))
         state = self._manager.restore(self.latest(), args=items)["state"]
+        state = state._replace(clients=jax.tree.map(_with_rows_of, state.clients, plain.clients))
+        state = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), state, plain)
         return state._replace(key=jax.random.wrap_key_data(state.key))
 
     def restore_model(self, like: Model) -> Model:
@@ -57,3 +63,7 @@ class Checkpoints:
         if jax.tree.map(jnp.shape, model) != jax.tree.map(jnp.shape, like):
             raise ValueError("the model has other parameters")
         return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), model, like)
+
+
+def _with_rows_of(leaf: np.ndarray, like: jax.Array) -> np.ndarray:
+    return np.pad(leaf, [(0, like.shape[0] - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))

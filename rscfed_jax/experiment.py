@@ -21,7 +21,7 @@ from rscfed_jax.data.table import pack_pixels, test_to_device
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
-from rscfed_jax.rounds import Algorithm, RoundReport, State, run_rounds
+from rscfed_jax.rounds import Algorithm, RoundReport, State, place_state, run_rounds
 from rscfed_jax.rundir import RunDirectory, load_config, read_json, write_json
 from rscfed_jax.simulation import Simulation, build_simulation, make_network
 from rscfed_jax.types import Model
@@ -71,7 +71,7 @@ def train(
     simulation = build_simulation(config, federation)
     if config.init_from is not None:
         state = _start_from(config.init_from, simulation.state)
-        simulation = simulation._replace(state=simulation.algorithm.axis.replicate(state))
+        simulation = simulation._replace(state=place_state(simulation.algorithm.axis, state))
     if directory is None:
         return _run(config, simulation, None, None, progress=progress)
     directory.open(config)
@@ -121,7 +121,7 @@ def _run(
     records: list[dict[str, Any]] = []
     resumed = checkpoints is not None and checkpoints.latest() is not None
     if resumed:
-        state = checkpoints.restore(state)
+        state = checkpoints.restore(state, clients=config.clients)
         records = [record for record in directory.read_metrics() if record["round"] <= int(state.round)]
     if directory is not None:
         directory.rewrite_metrics(records)
@@ -184,7 +184,7 @@ def _run(
                 log(evaluated(state, reports))
                 reports = []
                 if checkpoints is not None and (now - saved >= config.checkpoint_every or now == config.rounds):
-                    checkpoints.save(state)
+                    checkpoints.save(state, clients=config.clients)
                     saved = now
             pace = (training_seconds - seconds_before) / (now - start)
             shown.update(now, accuracy=records[-1]["accuracy"], seconds_per_round=pace)

@@ -1,11 +1,11 @@
 """What becomes of a client that several subsets of one round have drawn.
 
 Each strategy maps (train, clients, subsets [M, K]) to what the slots trained, stacked over [M, K], and the clients'
-new states. `train(clients, ids, subset)` trains the clients `ids` [n] from their states, for the subsets [n].
+new states. `train(clients, ids, subset)` does the same for the clients `ids` [n] and the subsets [n] they train for.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,24 +17,31 @@ from rscfed_jax.types import Array, Model
 
 
 class Trained(NamedTuple):
-    """What a slot sends to the server, and what its client keeps."""
+    """What a slot sends to the server."""
 
     model: Model
-    client: ClientState
     losses: Losses
     healthy: Array  # bool: the model is finite
 
 
-Train = Callable[[ClientState, Array, Array], Trained]
+class Train(Protocol):
+    """Trains clients `ids` [n] for the subsets `subset` [n]; `distinct` promises that no client is named twice."""
+
+    def __call__(
+        self, clients: ClientState, ids: Array, subset: Array, *, distinct: bool
+    ) -> tuple[Trained, ClientState]:
+        """What the slots trained [n, ...], and the clients' new states."""
+
+
 Repeat = Callable[[Train, ClientState, Array], tuple[Trained, ClientState]]
 
 
 def retrain(train: Train, clients: ClientState, subsets: Array) -> tuple[Trained, ClientState]:
     """Once for each subset, all at once and from the same state; the state of the last slot is kept."""
-    subset = jnp.repeat(jnp.arange(subsets.shape[0]), subsets.shape[1])
-    trained = train(clients, subsets.ravel(), subset)
-    clients = write_back(clients, subsets.ravel(), trained.client)
-    return jax.tree.map(lambda leaf: leaf.reshape(*subsets.shape, *leaf.shape[1:]), trained), clients
+    number, size = subsets.shape
+    subset = jnp.repeat(jnp.arange(number), size)
+    trained, clients = train(clients, subsets.ravel(), subset, distinct=number == 1)
+    return jax.tree.map(lambda leaf: leaf.reshape(number, size, *leaf.shape[1:]), trained), clients
 
 
 def sequential(train: Train, clients: ClientState, subsets: Array) -> tuple[Trained, ClientState]:
@@ -42,8 +49,8 @@ def sequential(train: Train, clients: ClientState, subsets: Array) -> tuple[Trai
 
     def one_subset(clients: ClientState, slot: tuple[Array, Array]) -> tuple[ClientState, Trained]:
         number, ids = slot
-        trained = train(clients, ids, jnp.full_like(ids, number))
-        return write_back(clients, ids, trained.client), trained
+        trained, clients = train(clients, ids, jnp.full_like(ids, number), distinct=True)
+        return clients, trained
 
     clients, trained = jax.lax.scan(one_subset, clients, (jnp.arange(subsets.shape[0]), subsets))
     return trained, clients
@@ -53,22 +60,9 @@ def share(train: Train, clients: ClientState, subsets: Array) -> tuple[Trained, 
     """Once a round: the model serves every subset that drew the client."""
     count = min(clients.step.shape[0], subsets.size)
     ids = jnp.unique(subsets, size=count, fill_value=NOBODY)
-    trained = train(clients, ids, jnp.zeros_like(ids))
-    clients = write_back(clients, ids, trained.client)
+    trained, clients = train(clients, ids, jnp.zeros_like(ids), distinct=True)
     place = jnp.searchsorted(ids, subsets)
     return jax.tree.map(lambda leaf: leaf[place], trained), clients
-
-
-def write_back(clients: ClientState, ids: Array, states: ClientState) -> ClientState:
-    """Stores the states [n, ...] of the clients `ids` [n]; of a client named twice, the state of its last slot.
-
-    A scatter with duplicate indices has no defined order, so all slots but the last go to an index out of range.
-    """
-    number = clients.step.shape[0]
-    slots = jnp.arange(len(ids))
-    last = jnp.full(number, -1).at[ids].max(slots, mode="drop")
-    target = jnp.where(last.at[ids].get(mode="fill", fill_value=-1) == slots, ids, number)
-    return jax.tree.map(lambda old, new: old.at[target].set(new, mode="drop"), clients, states)
 
 
 REPEATS: dict[str, Repeat] = {"retrain": retrain, "sequential": sequential, "share": share}

@@ -34,7 +34,7 @@ class State(NamedTuple):
     key: Array  # of the whole experiment; never changes
     model: Model  # the global model
     initial_model: Model  # from which teachers start
-    clients: ClientState  # stacked over N clients
+    clients: ClientState  # stacked over N clients, and rows of padding that make each device's part as large
     models_down: Array  # int32: models sent to clients so far
     models_up: Array  # int32: models sent to the server so far
 
@@ -57,16 +57,26 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
     images = jnp.zeros((3, local.image_size, local.image_size, 1), local.network.dtype)
     model = dict(local.network.init(jax.random.fold_in(key, 0), images, train=False))
     client = init_client(model, hyper, with_teacher=local.with_teacher)
-    stacked = jax.tree.map(lambda leaf: jnp.zeros((clients, *leaf.shape), leaf.dtype), client)
-    return State(
-        round=jnp.int32(0),
-        key=key,
-        model=model,
-        initial_model=jax.tree.map(jnp.copy, model),
-        clients=stacked,
-        models_down=jnp.int32(0),
-        models_up=jnp.int32(0),
+    rows = algorithm.axis.rows(clients)
+    stacked = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), client)
+    return place_state(
+        algorithm.axis,
+        State(
+            round=jnp.int32(0),
+            key=key,
+            model=model,
+            initial_model=jax.tree.map(jnp.copy, model),
+            clients=stacked,
+            models_down=jnp.int32(0),
+            models_up=jnp.int32(0),
+        ),
     )
+
+
+def place_state(axis: ClientAxis, state: State) -> State:
+    """A state where the rounds want it: clients spread over the devices, the rest on every one."""
+    clients = axis.spread(state.clients)
+    return axis.replicate(state._replace(clients=None))._replace(clients=clients)
 
 
 def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
@@ -75,10 +85,11 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     sample_key, train_key = jax.random.split(round_key)
     subsets = algorithm.method.sample(sample_key, data)  # [M, K]
 
-    def train(clients: ClientState, ids: Array, subset: Array) -> Trained:
+    def train(clients: ClientState, ids: Array, subset: Array, *, distinct: bool) -> tuple[Trained, ClientState]:
         work = data.sizes.at[ids].get(mode="fill", fill_value=0)
-        shared = (train_key, state.model, state.initial_model, clients, data, hyper)
-        return algorithm.axis.map(partial(train_slot, algorithm.local), work, (ids, subset), shared)
+        shared = (train_key, state.model, state.initial_model, data, hyper)
+        slot = partial(train_slot, algorithm.local)
+        return algorithm.axis.run(slot, work, ids, (subset,), clients, shared, distinct=distinct)
 
     trained, clients = algorithm.repeat(train, state.clients, subsets)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
@@ -91,7 +102,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         models_down=state.models_down + sent_down,
         models_up=state.models_up + (sent_down if algorithm.repeat is share else subsets.size),
     )
-    return state, RoundReport(
+    return place_state(algorithm.axis, state), RoundReport(
         subsets=subsets,
         weights=consensus.weights,
         distances=consensus.distances,
@@ -105,26 +116,25 @@ def train_slot(
     local: LocalTraining,
     client_id: Array,
     subset: Array,
+    before: ClientState,
     key: Array,
     model: Model,
     initial_model: Model,
-    clients: ClientState,
     data: FederatedData,
     hyper: Hyper,
-) -> Trained:
+) -> tuple[Trained, ClientState]:
     """Trains one client for one subset, with randomness from (seed, round, subset, client) and nothing else.
 
     A client whose model is not finite sends the global model and keeps its earlier state: zero times NaN is NaN.
     """
     slot_key = jax.random.fold_in(jax.random.fold_in(key, subset), client_id)
-    before = jax.tree.map(lambda leaf: leaf.at[client_id].get(mode="clip"), clients)
     started = before
     if local.with_teacher:
         start = _choose(hyper.teacher_from_selection > 0, model, initial_model)
         started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
     after_model, after, losses = train_client(local, slot_key, model, started, client_id, data, hyper)
     healthy = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(after_model)]))
-    return Trained(_choose(healthy, after_model, model), _choose(healthy, after, before), losses, healthy)
+    return Trained(_choose(healthy, after_model, model), losses, healthy), _choose(healthy, after, before)
 
 
 def count_distinct(ids: Array, clients: int) -> Array:

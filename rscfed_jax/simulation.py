@@ -59,4 +59,4 @@ def build_simulation(config: Config, federation: Federation) -> Simulation:
     algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and bool(data.unlabeled.any()))
     hyper = jax.tree.map(jnp.float32, Hyper.of(config))
     state = init_state(algorithm, jax.random.key(config.seed), config.clients, hyper)
-    return Simulation(algorithm, warmup, *algorithm.axis.replicate((state, data, test, hyper)))
+    return Simulation(algorithm, warmup, state, *algorithm.axis.replicate((data, test, hyper)))

@@ -1,5 +1,7 @@
 """How the client axis is executed."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,43 +10,77 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh
 
-from rscfed_jax.clients import AXIS, NOBODY, ClientAxis, _balanced_order, use_all_cores
+from rscfed_jax import clients
+from rscfed_jax.clients import AXIS, NOBODY, ClientAxis, use_all_cores
 from rscfed_jax.config import SettingError
 
 
-def work(size):
-    """A job whose length is its own, like a client's epoch."""
-    return jax.lax.fori_loop(0, size, lambda i, total: total + i, 0)
+def count_up(client, bonus, state, factor):
+    """A job as long as its client's number; the state counts the visits."""
+    steps = jnp.where(client == NOBODY, 0, client)
+    total = jax.lax.fori_loop(0, steps, lambda i, total: total + i, 0)
+    return total * factor + bonus, state + 1
 
 
+def axis_of(chunk, devices):
+    mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,)) if devices > 1 else None
+    return ClientAxis(chunk, mesh)
+
+
+@pytest.mark.parametrize("longest_wave", [2, 16])
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("chunk", [0, 1, 2, 3, 64])
+@pytest.mark.parametrize("chunk", [0, 1, 2, 64])
 @pytest.mark.parametrize("count", [1, 5, 6])
-def test_results_do_not_depend_on_chunk_or_devices(devices, chunk, count):
-    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,)) if devices == 2 else None
-    sizes = jnp.array([4, 9, 1, 7, 3, 2])[:count]
+def test_results_do_not_depend_on_chunk_or_devices_or_waves(monkeypatch, longest_wave, devices, chunk, count):
+    monkeypatch.setattr(clients, "LONGEST_WAVE", longest_wave)
+    axis = axis_of(chunk, devices)
+    ids = jnp.array([4, 9, 1, 7, 3, 2])[:count]
+    visits = jnp.arange(axis.rows(11))
 
-    def job(size, factor):
-        return work(jnp.where(size == NOBODY, 0, size)) * factor
+    @jax.jit
+    def run(ids, visits):
+        return axis.run(count_up, ids, ids, (jnp.arange(count),), visits, (10,), distinct=True)
 
-    out = jax.jit(lambda sizes: ClientAxis(chunk, mesh).map(job, sizes, (sizes,), (10,)))(sizes)
-    np.testing.assert_array_equal(out, [10 * sum(range(s)) for s in sizes.tolist()])
+    out, after = run(ids, visits)
+    np.testing.assert_array_equal(out, [10 * sum(range(s)) + i for i, s in enumerate(ids.tolist())])
+    np.testing.assert_array_equal(after, visits.at[ids].add(1))
 
 
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20), st.integers(1, 4), st.integers(1, 4))
-def test_each_slot_runs_once_and_is_found_again(sizes, chunk, devices):
-    order, position = (np.asarray(a) for a in _balanced_order(jnp.array(sizes), chunk, devices))
+@pytest.mark.parametrize("longest_wave", [1, 16])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_client_with_several_slots_starts_each_alike_and_keeps_the_last(monkeypatch, longest_wave, devices):
+    monkeypatch.setattr(clients, "LONGEST_WAVE", longest_wave)
+    axis = axis_of(1, devices)
+    ids = jnp.array([2, 0, 2, 3, 2, NOBODY])
+
+    def job(client, slot, state, shared):
+        return state, 10 * state + slot
+
+    states = jnp.arange(1, 5)
+    seen, after = jax.jit(lambda: axis.run(job, jnp.ones(6), ids, (jnp.arange(6),), states, (0,), distinct=False))()
+    assert seen[:5].tolist() == [3, 1, 3, 4, 3]
+    assert after.tolist() == [11, 2, 34, 43]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 2))
+def test_each_slot_runs_once(sizes, chunk, devices):
+    order = np.asarray(axis_of(chunk, devices)._order(jnp.array(sizes), size=10 * 2**20))
+    assert order.shape[1] == devices
     assert sorted(order[order != NOBODY].tolist()) == list(range(len(sizes)))
-    np.testing.assert_array_equal(order[position], np.arange(len(sizes)))
 
 
 def test_devices_get_equal_work_and_chunks_alike_sizes():
     sizes = np.array([100, 1, 90, 2, 80, 3, 70, 4])
-    order, _ = _balanced_order(jnp.array(sizes), 1, 2)
-    halves = sizes[np.asarray(order)].reshape(2, -1).sum(axis=1)
+    order = np.asarray(axis_of(1, 2)._order(jnp.array(sizes), size=1))
+    halves = sizes[order].sum(axis=(0, 2, 3))
     assert abs(halves[0] - halves[1]) <= 2
-    order, _ = _balanced_order(jnp.array(sizes), 4, 1)
-    assert sizes[np.asarray(order)].reshape(2, 4).tolist() == [[100, 90, 80, 70], [4, 3, 2, 1]]
+    order = np.asarray(axis_of(4, 1)._order(jnp.array(sizes), size=1))
+    assert sizes[order].reshape(2, 4).tolist() == [[100, 90, 80, 70], [4, 3, 2, 1]]
+
+
+def test_large_states_come_in_short_waves():
+    waves, devices, chunks, _ = axis_of(1, 2)._order(jnp.ones(20), size=clients.WAVE_BYTES // 4).shape
+    assert (waves, devices, chunks) == (5, 2, 2)
 
 
 def test_the_default_on_cpu_is_one_client_per_core():
@@ -60,3 +96,13 @@ def test_more_devices_than_there_are_is_refused():
 
 def test_using_all_cores_leaves_a_running_jax_alone():
     assert use_all_cores() == 2
+
+
+def test_a_device_may_wait_long_for_another(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    use_all_cores()
+    flags = os.environ["XLA_FLAGS"]
+    assert flags.startswith("--xla_cpu_enable_fast_math=false ")
+    assert "call_terminate_timeout_seconds=1000000" in flags
+    use_all_cores()
+    assert os.environ["XLA_FLAGS"] == flags
