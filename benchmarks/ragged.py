@@ -24,7 +24,7 @@ def make_round(sizes: list[int]) -> Any:
     import jax.numpy as jnp
 
     import rscfed_jax as rj
-    from rscfed_jax.data.sources import Dataset
+    from rscfed_jax.data.dataset import Dataset
 
     total = sum(sizes)
     images = np.random.default_rng(0).integers(0, 256, (total, 32, 32, 3), dtype=np.uint8)

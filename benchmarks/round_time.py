@@ -40,7 +40,7 @@ def make_ours(scale: float, *, plain: bool) -> Any:
     import jax.numpy as jnp
 
     import rscfed_jax as rj
-    from rscfed_jax.data.sources import Dataset
+    from rscfed_jax.data.dataset import Dataset
 
     images, labels = make_images(scale)
     if not plain:

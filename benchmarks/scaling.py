@@ -29,7 +29,7 @@ def serve(clients: int, samples: int) -> None:
     import jax.numpy as jnp
 
     import rscfed_jax as rj
-    from rscfed_jax.data.sources import Dataset
+    from rscfed_jax.data.dataset import Dataset
 
     rj.use_all_cores()
     rng = np.random.default_rng(0)

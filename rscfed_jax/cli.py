@@ -12,13 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from rscfed_jax import __version__
 from rscfed_jax.config import Config, Kind, SettingError, read_setting
+from rscfed_jax.data.dataset import Dataset, pixel_statistics
 from rscfed_jax.data.federation import Federation, build_federation
-from rscfed_jax.data.sources import load_dataset
+from rscfed_jax.data.partition import save_partition
+from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.rundir import RunDirectory, load_config
 
 GROUPS_OF_DATA = ("data", "federation")
+MOST_CLASSES = 20  # that a table shows
 METRICS = ("accuracy", "auc", "precision", "recall")
 
 
@@ -76,8 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     data.add_argument("dataset", help=Config.__dataclass_fields__["dataset"].metadata["help"])
     _add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
-    _add_settings(data, groups=("run",), only=("seed",))
+    _add_settings(data, groups=("method", "run"), only=("preset", "seed"))
     data.add_argument("--figure", help="also draw the partition into this file (png, pdf or svg)")
+    data.add_argument("--export", help="also write the partition into this file (npz), as --partition-file reads it")
     data.set_defaults(run=_data)
     return parser
 
@@ -174,7 +180,7 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.path, setting="PATH").replace(**_settings(arguments))
-    load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
+    dataset_of(config)
     _start_jax()
     from rscfed_jax.experiment import evaluate_run
 
@@ -186,34 +192,59 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _data(arguments: argparse.Namespace) -> int:
     config = Config(dataset=arguments.dataset, subset_size=1, **_settings(arguments))
     federation = build_federation(config)
-    _print_federation(config, federation)
-    if arguments.figure:
-        from rscfed_jax.report.plots import plot_partition
-
-        try:
-            plot_partition(federation.class_counts, federation.labeled, arguments.figure)
-        except (OSError, ValueError) as error:
-            raise SettingError("figure", arguments.figure, f"cannot be written: {error}") from None
-        print(f"figure: {arguments.figure}")
+    _print_dataset(config, federation.dataset)
+    _print_partition(federation)
+    for setting, write in (("figure", _draw_partition), ("export", _export_partition)):
+        path = getattr(arguments, setting)
+        if path is not None:
+            try:
+                write(federation, path)
+            except (OSError, ValueError) as error:
+                raise SettingError(setting, path, f"cannot be written: {error}") from None
+            print(f"{setting}: {path}")
     return 0
 
 
-def _print_federation(config: Config, federation: Federation) -> None:
-    dataset = federation.dataset
+def _draw_partition(federation: Federation, path: str) -> None:
+    from rscfed_jax.report.plots import plot_partition
+
+    plot_partition(federation.class_counts, federation.labeled, path)
+
+
+def _export_partition(federation: Federation, path: str) -> None:
+    save_partition(path, federation.members)
+
+
+def _print_dataset(config: Config, dataset: Dataset) -> None:
     shape = "x".join(map(str, dataset.train_images.shape[1:]))
-    print(
-        f"{config.dataset}: {len(dataset.train_images)} training and {len(dataset.test_images)} test images, "
-        f"{shape}, {dataset.classes} classes"
-    )
+    print(f"{config.dataset}: {dataset.origin or 'drawn at random'}")
+    print(f"{len(dataset.train_images)} training and {len(dataset.test_images)} test images, {shape}")
+    mean, std = pixel_statistics(dataset.train_images)
+    for name, own, constants in (("mean", mean, dataset.mean), ("standard deviation", std, dataset.std)):
+        in_use = "these are in use" if constants is None else f"in use: {_numbers(constants)}"
+        print(f"{name} of the training images: {_numbers(own / 255)}; {in_use}")
+    counts = [np.bincount(labels, minlength=dataset.classes) for labels in (dataset.train_labels, dataset.test_labels)]
+    names = dataset.class_names or [""] * dataset.classes
+    shown = min(dataset.classes, MOST_CLASSES)
+    print(f"{'class':>6} {'train':>7} {'test':>7}")
+    for label in range(shown):
+        print(f"{label:>6} {counts[0][label]:>7} {counts[1][label]:>7}  {names[label]}".rstrip())
+    if dataset.classes > shown:
+        print(f"(classes {shown} to {dataset.classes - 1} not shown)")
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.4f}" for value in values)
+
+
+def _print_partition(federation: Federation) -> None:
     counts = federation.class_counts
     width = max(5, len(str(counts.max())) + 1)
-    shown = range(min(dataset.classes, 20))
+    shown = range(min(federation.dataset.classes, MOST_CLASSES))
     print(f"{'client':>6} {'labels':>6} {'size':>6}  " + "".join(f"{label:>{width}}" for label in shown))
     for client, visible in enumerate(federation.label_visible):
         row = "".join(f"{counts[client, label]:>{width}}" for label in shown)
         print(f"{client:>6} {visible.sum():>6} {len(visible):>6}  {row}")
-    if dataset.classes > len(shown):
-        print(f"(classes {len(shown)} to {dataset.classes - 1} not shown)")
 
 
 if __name__ == "__main__":

@@ -114,6 +114,17 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+# Numbers of the authors' commands: for SVHN and CIFAR-100, which serve all data but isic2018, and for that.
+USUAL: dict[str, Any] = {"image_size": 32, "batch_size": 64, "lr_labeled": 0.03, "lr_unlabeled": 0.021}
+ISIC: dict[str, dict[str, Any]] = {
+    "paper": {"image_size": 224, "batch_size": 12, "lr_labeled": 0.002, "lr_unlabeled": 0.001, "beta": 0.01},
+}
+ISIC["published"] = ISIC["paper"] | {"beta_labeled": 0.01, "labeled_multiplier": 200.0}
+# Sides to which training images are resized, over the side that is cropped of them.
+RESIZE = {"isic2018": {"paper": 240 / 224, "published": 250 / 224}}
+USUAL_RESIZE = 5 / 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Every setting of an experiment, resolved against its preset and checked when it is made."""
@@ -121,13 +132,25 @@ class Config:
     dataset: str = _setting(
         "fashion",
         _TEXT,
-        "fashion (embedded Fashion-MNIST subset), npz:PATH, or "
+        "fashion (embedded Fashion-MNIST subset), svhn, cifar10, cifar100, isic2018, npz:PATH, "
+        "folder:PATH (a directory of pictures per class), or "
         "synthetic[:train=2000,test=500,classes=10,size=32,channels=3]",
         "data",
     )
-    data_dir: str | None = _setting(None, _PATH, "the folder in which a relative npz:PATH is looked up", "data")
-    image_size: int = _setting(
-        32, _whole(4), "side of the model's input; images are resized to 5/4 of it and cropped", "data"
+    data_dir: str | None = _setting(
+        None, _PATH, "the folder that holds the data set (default: data; npz: and folder: the current one)", "data"
+    )
+    download: bool = _setting(False, _SWITCH, "let TFDS prepare a data set that is not found; needs TensorFlow", "data")
+    split: str = _setting(
+        "lesion", _one_of("lesion", "image"), "isic2018: split by lesion, or image by image as the paper", "data"
+    )
+    image_size: int = _setting(None, _whole(4), "side of the model's input (default 32; isic2018 224)", "data")
+    resize: int = _setting(
+        None,
+        _whole(4),
+        "side to which training images are resized before the random crop (default 5/4 of --image-size; isic2018 240 "
+        "for 224, published 250 for 224)",
+        "data",
     )
     train_fraction: float = _setting(
         1.0, _number(above=0, high=1), "keep this seeded fraction of every client's samples, for quick runs", "data"
@@ -157,7 +180,10 @@ class Config:
     )
     min_client_size: int = _setting(10, _whole(1), "redraw the partition until every client has so many", "federation")
     partition_file: str | None = _setting(
-        None, _PATH, "npz with index arrays client_0, client_1, ... instead of a random partition", "federation"
+        None,
+        _PATH,
+        "npz with index arrays client_0, client_1, ..., or a published .pth file, instead of a random partition",
+        "federation",
     )
 
     model: str = _setting("simple-cnn", _one_of("simple-cnn"), "network of every client", "model")
@@ -197,9 +223,13 @@ class Config:
     warmup_rounds: int = _setting(None, _whole(0), "rounds on the labeled clients alone, before round 1", "method")
 
     local_epochs: int = _setting(1, _whole(1), "epochs of a client's training in a round", "local training")
-    batch_size: int = _setting(64, _whole(1), "samples in a local step", "local training")
-    lr_labeled: float = _setting(0.03, _number(0), "learning rate of labeled clients", "local training")
-    lr_unlabeled: float = _setting(0.021, _number(0), "learning rate of unlabeled clients", "local training")
+    batch_size: int = _setting(None, _whole(1), "samples in a local step (default 64; isic2018 12)", "local training")
+    lr_labeled: float = _setting(
+        None, _number(0), "learning rate of labeled clients (default 0.03; isic2018 0.002)", "local training"
+    )
+    lr_unlabeled: float = _setting(
+        None, _number(0), "learning rate of unlabeled clients (default 0.021; isic2018 0.001)", "local training"
+    )
     momentum: float = _setting(0.9, _number(0, 1), "momentum of SGD, kept per client", "local training")
     weight_decay: float = _setting(5e-4, _number(0), "L2 weight decay, added to the gradient", "local training")
     clip_norm: float = _setting(5.0, _number(above=0), "largest global norm of a gradient", "local training")
@@ -238,9 +268,13 @@ class Config:
         object.__setattr__(self, "_by_default", frozenset())
         fields = {field.name: field for field in dataclasses.fields(self)}
         _check(fields["preset"], self.preset)
-        for name, value in PRESETS[self.preset].items():
+        of_dataset = ISIC[self.preset] if self.dataset == "isic2018" else {}
+        for name, value in (USUAL | PRESETS[self.preset] | of_dataset).items():
             if getattr(self, name) is None:
                 self._resolve(name, value)
+        if self.resize is None and _is_int(self.image_size):
+            factor = RESIZE.get(self.dataset, {}).get(self.preset, USUAL_RESIZE)
+            self._resolve("resize", int(self.image_size * factor))
         if self.beta_labeled is None:
             self._resolve("beta_labeled", self.beta)
         if self.labeled_choice is None:
@@ -279,6 +313,8 @@ class Config:
             raise SettingError("labeled_clients", self.labeled_clients, f"must be from 1 to --clients {self.clients}")
         if self.method in ("rscfed", "sso") and self.subset_size > self.clients:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {self.clients}")
+        if self.resize < self.image_size:
+            raise SettingError("resize", self.resize, f"must be at least --image-size {self.image_size}")
         if self.model == "simple-cnn" and (self.image_size < 16 or self.image_size % 4):
             raise SettingError("image_size", self.image_size, "simple-cnn takes multiples of 4 from 16 on")
 

@@ -16,7 +16,7 @@ from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.resize import resize
-from rscfed_jax.data.sources import load_dataset
+from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.data.table import pack_pixels, test_to_device
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
@@ -81,7 +81,7 @@ def train(
 
 def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int]:
     """Metrics of the newest model in a run directory on the test set of `config`, and the model's round."""
-    dataset = load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
+    dataset = dataset_of(config)
     network = make_network(config, dataset.classes)
     images = jnp.zeros((3, config.image_size, config.image_size, 1))
     like = jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))

@@ -55,7 +55,7 @@ def build_simulation(config: Config, federation: Federation) -> Simulation:
     network = make_network(config, federation.dataset.classes)
     # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
     needs_teacher = config.method != "fedavg"
-    data, test = to_device(federation, image_size=config.image_size)
+    data, test = to_device(federation, image_size=config.image_size, resize_to=config.resize)
     algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and bool(data.unlabeled.any()))
     hyper = jax.tree.map(jnp.float32, Hyper.of(config))
     state = init_state(algorithm, jax.random.key(config.seed), config.clients, hyper)

@@ -167,6 +167,10 @@ def test_bad_input_ends_in_exit_code_2_and_one_line_and_writes_nothing(bad_files
         (["data", "fashion", "--labeled-clients", "20"], "--labeled-clients 20"),
         (["data", "fashion", "--figure", "missing/p.png"], "--figure missing/p.png"),
         (["data", "fashion", "--figure", "p.xyz"], "--figure p.xyz"),
+        (["data", "fashion", "--export", "missing/p.npz"], "--export missing/p.npz"),
+        (["data", "svhn"], "put train_32x32.mat and test_32x32.mat there"),
+        (["data", "fashion:"], "--dataset fashion:"),
+        (["train", "--image-size", "32", "--resize", "30"], "--resize 30: must be at least --image-size 32"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "required: COMMAND"),
     ],
@@ -200,12 +204,24 @@ def test_help_of_train_names_every_setting(capsys):
         assert "--" + name.replace("_", "-") in text
 
 
-def test_data_prints_the_partition_and_draws_it(here, capsys):
-    assert run("data", "fashion", "--clients", "3", "--figure", "partition.png") == 0
+def test_data_prints_what_was_found_and_draws_and_exports_the_partition(here, capsys):
+    files = ("--figure", "partition.png", "--export", "partition.npz")
+    assert run("data", "fashion", "--clients", "3", *files) == 0
     out = capsys.readouterr().out
-    assert "12000 training and 2000 test images, 28x28x1, 10 classes" in out
-    assert len(out.splitlines()) == 1 + 1 + 3 + 1
+    assert "fashion: embedded in the package\n12000 training and 2000 test images, 28x28x1" in out
+    assert "mean of the training images: 0.2865 0.2865 0.2865; these are in use" in out
+    assert "     9    1200     200  ankle boot" in out
+    table = out[out.index("client labels") :]
     assert (here / "partition.png").stat().st_size > 10_000
+    assert (
+        run("data", "fashion", "--clients", "3", "--partition-file", "partition.npz", "--labeled-choice", "random") == 0
+    )
+    again = capsys.readouterr().out
+
+    def counts(text):
+        return [line.split()[2:] for line in text.splitlines()[1:4]]
+
+    assert counts(again[again.index("client labels") :]) == counts(table)
 
 
 def test_train_writes_the_contract_and_evaluate_agrees(here, capsys):

@@ -9,7 +9,8 @@ import numpy as np
 
 from rscfed_jax.config import Config
 from rscfed_jax.data import partition
-from rscfed_jax.data.sources import Dataset, load_dataset
+from rscfed_jax.data.dataset import Dataset
+from rscfed_jax.data.sources import dataset_of
 
 
 class Federation(NamedTuple):
@@ -37,7 +38,7 @@ class Federation(NamedTuple):
 
 def build_federation(config: Config) -> Federation:
     """Loads the data and spreads it over the clients as the config says."""
-    dataset = load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
+    dataset = dataset_of(config)
     labels = dataset.train_labels
     # One stream per decision, so that a change of one setting does not shift the others.
     split_rng, choice_rng, keep_rng, label_rng = (np.random.default_rng([config.seed, n]) for n in range(4))

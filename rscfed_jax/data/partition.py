@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.data.sources import read_npz
+from rscfed_jax.data.dataset import Refuse
+from rscfed_jax.data.npz import read_npz
 
 MAX_DRAWS = 1_000
 
@@ -81,12 +82,12 @@ def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.ra
 
 
 def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
-    """Reads index arrays client_0, client_1, ... from an npz file and checks them against the data."""
+    """Reads the index arrays of N clients from an npz or a published .pth file and checks them against the data."""
 
     def refuse(reason: str) -> SettingError:
         return SettingError("partition_file", path, reason)
 
-    arrays = read_npz(Path(path), refuse)
+    arrays = _read_published(Path(path), refuse) if Path(path).suffix == ".pth" else read_npz(Path(path), refuse)
     if len(arrays) != clients or any(f"client_{client}" not in arrays for client in range(clients)):
         raise refuse(
             f"must hold the {clients} arrays client_0 to client_{clients - 1} of --clients, but holds {len(arrays)}"
@@ -101,6 +102,35 @@ def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
     if counts.max() > 1:
         raise refuse(f"index {used[counts.argmax()]} is used {counts.max()} times, allowed is once")
     return [part.astype(np.int64) for part in members]
+
+
+def _read_published(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
+    """The published code's partitions: a PyTorch file of {"data_partition": {client: indices}}."""
+    try:
+        import torch
+    except ImportError:
+        raise refuse("PyTorch is needed to read it: pip install 'rscfed-jax[torch]'") from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)["data_partition"]
+        return {f"client_{int(client)}": np.asarray(indices) for client, indices in content.items()}
+    except FileNotFoundError:
+        raise refuse("no such file") from None
+    except Exception as error:
+        # torch raises whatever it stumbles over; `weights_only` refuses all but plain containers and tensors.
+        raise refuse(
+            f"is no partition file {{'data_partition': {{client: indices}}}} ({type(error).__name__})"
+        ) from None
+
+
+def save_partition(path: str, members: list[np.ndarray]) -> None:
+    """Writes what `load_partition` reads: an npz file with the arrays client_0, client_1, ..."""
+    half = Path(f"{path}.tmp")
+    try:
+        with half.open("wb") as file:
+            np.savez_compressed(file, **{f"client_{client}": part for client, part in enumerate(members)})
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def class_counts(members: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from rscfed_jax.data.dataset import Dataset, normalisation
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.resize import resize
-from rscfed_jax.data.sources import Dataset
 
 HIDDEN = -1  # stands where training may not see a label
 
@@ -44,15 +44,21 @@ class TestData(NamedTuple):
     std: Array
 
 
-def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData, TestData]:
-    """Resizes, sorts by client, hides labels, and puts the federation on the device."""
+def to_device(
+    federation: Federation, *, image_size: int, resize_to: int | None = None
+) -> tuple[FederatedData, TestData]:
+    """Resizes, sorts by client, hides labels, and puts the federation on the device.
+
+    Training images are kept at the side `resize_to` (default 5/4 of `image_size`), of which crops are taken.
+    """
+    resize_to = resize_to or image_size * 5 // 4
     dataset = federation.dataset
     rows = np.concatenate(federation.members)
     visible = np.concatenate(federation.label_visible)
     sizes = federation.sizes
     test = test_to_device(dataset, image_size=image_size)
     train = FederatedData(
-        images=jnp.asarray(pack_pixels(resize(dataset.train_images[rows], image_size * 5 // 4))),
+        images=jnp.asarray(pack_pixels(resize(dataset.train_images[rows], resize_to))),
         labels=jnp.asarray(np.where(visible, dataset.train_labels[rows], HIDDEN).astype(np.int32)),
         starts=jnp.asarray((np.cumsum(sizes) - sizes).astype(np.int32)),
         sizes=jnp.asarray(sizes.astype(np.int32)),
@@ -68,26 +74,13 @@ def to_device(federation: Federation, *, image_size: int) -> tuple[FederatedData
 
 def test_to_device(dataset: Dataset, *, image_size: int) -> TestData:
     """Resizes the test set and puts it on the device."""
-    mean, std = pixel_statistics(dataset.train_images)
+    mean, std = normalisation(dataset)
     return TestData(
         images=jnp.asarray(pack_pixels(resize(dataset.test_images, image_size))),
         labels=jnp.asarray(dataset.test_labels),
         mean=jnp.asarray(mean),
         std=jnp.asarray(std),
     )
-
-
-def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[3] mean and standard deviation of the pixel values, computed exactly from their histogram."""
-    values = np.arange(256.0)
-    means, deviations = [], []
-    for channel in range(images.shape[3]):
-        share = np.bincount(images[..., channel].ravel(), minlength=256) / images[..., channel].size
-        means.append(share @ values)
-        deviations.append(np.sqrt(share @ (values - means[-1]) ** 2))
-    deviations = np.maximum(deviations, 1.0)  # a constant channel is left as it is
-    repeat = 3 // images.shape[3]
-    return np.repeat(means, repeat).astype(np.float32), np.repeat(deviations, repeat).astype(np.float32)
 
 
 def pack_pixels(images: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The partition rule, and who holds labels."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,3 +116,35 @@ def test_the_default_labeled_client_holds_every_class_of_fashion():
     assert federation.labeled.sum() == 1
     assert (federation.class_counts[federation.labeled] > 0).all()
     assert federation.sizes.sum() == 12_000
+
+
+def test_an_exported_partition_is_read_back(tmp_path):
+    members = [np.array([4, 1]), np.array([0, 2, 3])]
+    partition.save_partition(str(tmp_path / "mine.npz"), members)
+    for read, written in zip(partition.load_partition(str(tmp_path / "mine.npz"), 2, 5), members, strict=True):
+        np.testing.assert_array_equal(read, written)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
+
+
+def test_a_published_partition_is_read(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"data_partition": {0: [4, 1], 1: [0, 2, 3]}}, tmp_path / "published.pth")
+    members = partition.load_partition(str(tmp_path / "published.pth"), 2, 5)
+    assert [part.tolist() for part in members] == [[4, 1], [0, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    "content", [{"state_dict": {}}, {"data_partition": [1, 2]}, {"data_partition": Path("x")}, None]
+)
+def test_another_pth_file_is_refused(tmp_path, content):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "published.pth"
+    path.write_bytes(b"nonsense") if content is None else torch.save(content, path)
+    with pytest.raises(SettingError, match="is no partition file"):
+        partition.load_partition(str(path), 2, 5)
+
+
+def test_a_missing_pth_file_is_refused(tmp_path):
+    pytest.importorskip("torch")
+    with pytest.raises(SettingError, match="no such file"):
+        partition.load_partition(str(tmp_path / "published.pth"), 2, 5)

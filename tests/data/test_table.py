@@ -8,9 +8,10 @@ from PIL import Image
 
 from rscfed_jax.config import Config
 from rscfed_jax.data.augment import augmented_batch, normalise, unpack_pixels
+from rscfed_jax.data.dataset import pixel_statistics
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.resize import resize
-from rscfed_jax.data.table import HIDDEN, pack_pixels, pixel_statistics, to_device
+from rscfed_jax.data.table import HIDDEN, pack_pixels, to_device
 from tests.conftest import LABELED, SIZES, ragged_federation
 
 RNG = np.random.default_rng(0)

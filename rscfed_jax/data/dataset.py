@@ -1,0 +1,94 @@
+"""What a data set is, and what all loaders of data sets share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rscfed_jax.config import Config, SettingError
+
+DEFAULT_FOLDER = "data"
+MAX_CLASSES = 10_000
+BATCH = 1024  # images that are summed at once
+HELD_OUT = 0.2  # part of the samples that are tested on, where a data set has no split of its own
+
+Refuse = Callable[[str], SettingError]
+
+
+class Dataset(NamedTuple):
+    """Images [S, H, W, C] as uint8 and labels [S] from 0 to classes - 1."""
+
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    classes: int
+    # What images are normalised with, as fractions of the largest pixel value; None: the training images' own.
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+    origin: str = ""  # where it was found
+    class_names: tuple[str, ...] = ()
+
+
+def folders(config: Config) -> list[Path]:
+    """Where the files of a named data set are looked for."""
+    base = Path(config.data_dir or DEFAULT_FOLDER)
+    return [base, base / config.dataset]
+
+
+def refuse_file(config: Config, path: Path) -> Refuse:
+    """Makes errors about one file of a data set."""
+    return lambda reason: SettingError("dataset", config.dataset, f"{path}: {reason}")
+
+
+def not_found(config: Config, files: str, *, also: str = "") -> SettingError:
+    """The error that says which files to put where."""
+    places = " or ".join(map(str, folders(config)))
+    return SettingError("dataset", config.dataset, f"not found in {places} (--data-dir); put {files} there{also}")
+
+
+def hold_out(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seeded indices of the samples to train on and of those to test on."""
+    held_out, kept = np.split(np.random.default_rng([seed, 8]).permutation(count), [round(count * HELD_OUT)])
+    return kept, held_out
+
+
+def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Refuse) -> int:
+    """Refuses arrays that are not images with their labels; returns the number of classes."""
+    if images.dtype != np.uint8:
+        raise refuse(f"{split}_images must be uint8, not {images.dtype}")
+    if images.ndim != 4 or images.shape[3] not in (1, 3) or 0 in images.shape[1:3]:
+        raise refuse(f"{split}_images must have shape N,H,W,1 or N,H,W,3, not {','.join(map(str, images.shape))}")
+    if not len(images):
+        raise refuse(f"{split}_images holds no images")
+    if labels.shape != images.shape[:1]:
+        raise refuse(f"{split}_labels must be one number per image ({len(images)}), not of shape {labels.shape}")
+    if labels.dtype.kind not in "iu":
+        raise refuse(f"{split}_labels must be whole numbers, not {labels.dtype}")
+    if labels.min() < 0 or labels.max() >= MAX_CLASSES:
+        raise refuse(
+            f"{split}_labels must be from 0 to classes - 1, fewer than {MAX_CLASSES}, "
+            f"but holds {labels.min()} to {labels.max()}"
+        )
+    return int(labels.max()) + 1
+
+
+def normalisation(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """[3] mean and standard deviation of the pixel values to normalise with: the data set's constants, or its own."""
+    if dataset.mean is None:
+        return pixel_statistics(dataset.train_images)
+    return np.float32(dataset.mean) * 255, np.float32(dataset.std) * 255
+
+
+def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[3] mean and standard deviation of the pixel values, from exact sums."""
+    channels = images.shape[3]
+    sums = np.zeros((2, channels))
+    for start in range(0, len(images), BATCH):
+        values = images[start : start + BATCH].reshape(-1, channels).astype(np.uint32)
+        sums += values.sum(axis=0), (values**2).sum(axis=0, dtype=np.uint64)
+    mean, square = sums / (images.size / channels)
+    std = np.maximum(np.sqrt(np.maximum(square - mean**2, 0)), 1.0)  # a constant channel is left as it is
+    repeat = 3 // channels
+    return np.repeat(mean, repeat).astype(np.float32), np.repeat(std, repeat).astype(np.float32)

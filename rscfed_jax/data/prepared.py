@@ -1,0 +1,56 @@
+"""Data sets that TensorFlow Datasets has prepared, read without TensorFlow where that is possible."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.dataset import DEFAULT_FOLDER, Dataset, check_images
+
+NEEDED = "pip install 'rscfed-jax[tfds]'"
+
+
+def from_tfds(config: Config, name: str, *, label: str, classes: int) -> Dataset | None:
+    """The official splits of the prepared data set `name`; None if there is none and none is to be downloaded.
+
+    A directory in the format array_record is read without TensorFlow. To prepare one needs TensorFlow.
+    """
+    bases = [Path(config.data_dir or DEFAULT_FOLDER)]
+    bases.append(Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"))
+    found = [path.parent for base in bases for path in sorted((base / name).glob("**/dataset_info.json"))]
+    if not found and not config.download:
+        return None
+
+    def refuse(reason: str) -> SettingError:
+        return SettingError("dataset", config.dataset, f"{found[-1] if found else f'TFDS {name}'}: {reason}")
+
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError:
+        raise refuse(f"tensorflow-datasets is needed to read it: {NEEDED}") from None
+    try:
+        if found:
+            builder = tfds.builder_from_directory(found[-1])
+        else:
+            builder = tfds.builder(name, data_dir=bases[0], file_format="array_record")
+            builder.download_and_prepare()
+        arrays = []
+        for split in ("train", "test"):
+            rows = list(builder.as_data_source(split=split))
+            arrays.append(np.stack([row["image"] for row in rows]))
+            arrays.append(np.array([row[label] for row in rows], np.int32))
+    except ImportError as error:
+        raise refuse(
+            f"{error.name} is needed; to prepare a data set, install tensorflow ({NEEDED} tensorflow)"
+        ) from None
+    except NotImplementedError:
+        raise refuse("is not in the format array_record, which TFDS reads without TensorFlow; prepare it so") from None
+    except Exception as error:
+        # TFDS raises errors of many kinds, over many lines.
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise refuse(f"TFDS cannot read or prepare it: {type(error).__name__} {first}") from None
+    for place, split in enumerate(("train", "test")):
+        if check_images(arrays[2 * place], arrays[2 * place + 1], split, refuse) > classes:
+            raise refuse(f"{split} labels must be from 0 to {classes - 1}")
+    return Dataset(*arrays, classes, origin=str(builder.data_path))
