@@ -26,6 +26,8 @@ _HOMES = {
     "to_device": "data.table",
     "Result": "experiment",
     "train": "experiment",
+    "Stopped": "experiment",
+    "DivergedError": "history",
     "evaluate_run": "experiment",
     "Simulation": "simulation",
     "build_simulation": "simulation",
@@ -53,7 +55,8 @@ if TYPE_CHECKING:
     from rscfed_jax.config import Config, Hyper, SettingError
     from rscfed_jax.data.federation import Federation, build_federation
     from rscfed_jax.data.table import FederatedData, TestData, to_device
-    from rscfed_jax.experiment import Result, evaluate_run, train
+    from rscfed_jax.experiment import Result, Stopped, evaluate_run, train
+    from rscfed_jax.history import DivergedError
     from rscfed_jax.metrics import Metrics, evaluate
     from rscfed_jax.report.plots import plot_curves, plot_partition
     from rscfed_jax.rounds import Algorithm, RoundReport, State, one_round, run_rounds, scan_rounds

@@ -21,6 +21,7 @@ from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.partition import save_partition
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.rundir import RunDirectory, load_config
+from rscfed_jax.signals import StopSignals
 
 GROUPS_OF_DATA = ("data", "federation")
 MOST_CLASSES = 20  # that a table shows
@@ -35,13 +36,20 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code: 0, or 2 for a wrong setting."""
+    """Runs a command and returns its exit code.
+
+    0: done. 2: a wrong setting, or a file that cannot be read or written. 3: the global model is no longer finite.
+    130 and 143: stopped by SIGINT or SIGTERM.
+    """
     arguments = _parser().parse_args(argv)
     try:
         return arguments.run(arguments)
     except SettingError as error:
         print(f"rscfed-jax {arguments.command}: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"rscfed-jax {arguments.command}: stopped", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -152,15 +160,24 @@ def _train(arguments: argparse.Namespace) -> int:
         load_config(config.init_from, setting="init_from")
     federation = build_federation(config)
     _start_jax()
-    from rscfed_jax.experiment import train
+    from rscfed_jax.experiment import DivergedError, Stopped, train
 
-    try:
-        result = train(
-            config, out=directory.path, resume=arguments.resume, progress=not arguments.quiet, federation=federation
-        )
-    except KeyboardInterrupt:
-        print(f"stopped; `--out {directory.path} --resume` with the same flags goes on", file=sys.stderr)
-        return 130
+    with StopSignals() as signals:
+        try:
+            result = train(
+                config,
+                out=directory.path,
+                resume=arguments.resume,
+                progress=not arguments.quiet,
+                federation=federation,
+                stop=signals.received,
+            )
+        except Stopped as stopped:
+            print(f"{stopped}; `--out {directory.path} --resume` with the same flags goes on", file=sys.stderr)
+            return 128 + signals.number
+        except DivergedError as error:
+            print(f"rscfed-jax train: error: {error}; the last checkpoint is from before", file=sys.stderr)
+            return 3
     _print_result(result.summary, directory)
     return 0
 

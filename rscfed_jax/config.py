@@ -250,11 +250,20 @@ class Config:
     lambda_u: float = _setting(0.02, _number(0), "factor of the consistency loss", "local training")
     flip: bool = _setting(None, _SWITCH, "also flip images left to right, with probability 1/2", "local training")
 
+    drop_rate: float = _setting(0.0, _number(0, 1), "probability that a sampled client does not answer", "faults")
+    byzantine: int = _setting(
+        0, _whole(0), "so many clients send a corrupted model: the last of the unlabeled ones", "faults"
+    )
+    attack: str = _setting(
+        "sign-flip",
+        _one_of("noise", "sign-flip", "scale"),
+        "what they send: the global model plus noise, their step backwards, or ten times their step",
+        "faults",
+    )
+
     rounds: int = _setting(100, _whole(1), "rounds to run (the paper: 1000)", "run")
     eval_every: int = _setting(1, _whole(1), "evaluate on the test set every so many rounds", "run")
-    checkpoint_every: int = _setting(
-        10, _whole(1), "save the state at the first evaluation after so many rounds", "run"
-    )
+    checkpoint_every: int = _setting(10, _whole(1), "save the state every so many rounds, and at the end", "run")
     seed: int = _setting(0, _whole(0), "seed of partition, initial model, sampling and augmentation", "run")
     chunk: int | str = _setting(
         "auto", _or_word(_whole(1), "auto"), "clients trained at once on a device by vmap", "run"
@@ -313,6 +322,8 @@ class Config:
             raise SettingError("labeled_clients", self.labeled_clients, f"must be from 1 to --clients {self.clients}")
         if self.method in ("rscfed", "sso") and self.subset_size > self.clients:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {self.clients}")
+        if self.byzantine > self.clients:
+            raise SettingError("byzantine", self.byzantine, f"must be from 0 to --clients {self.clients}")
         if self.resize < self.image_size:
             raise SettingError("resize", self.resize, f"must be at least --image-size {self.image_size}")
         if self.model == "simple-cnn" and (self.image_size < 16 or self.image_size % 4):
@@ -356,6 +367,8 @@ class Hyper(NamedTuple):
     beta_labeled: Any
     labeled_share: Any  # negative: by data amount alone
     labeled_multiplier: Any
+    drop_rate: Any
+    byzantine: Any  # number of attackers
 
     @classmethod
     def of(cls, config: Config) -> "Hyper":

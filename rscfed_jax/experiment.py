@@ -1,9 +1,9 @@
 """The host's side of a run: compile, run chunks of rounds, evaluate, log, checkpoint, tell the user."""
 
-import platform
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.data.table import pack_pixels, test_to_device
+from rscfed_jax.history import History, summarise
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
@@ -26,7 +27,6 @@ from rscfed_jax.rundir import RunDirectory, load_config, read_json, write_json
 from rscfed_jax.simulation import Simulation, build_simulation, make_network
 from rscfed_jax.types import Model
 
-LAST_EVALUATIONS = 5  # the final metrics are the mean of so many
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
 
 
@@ -38,6 +38,7 @@ class Result:
     metrics: list[dict[str, Any]]  # one record per evaluated round, as in metrics.jsonl
     summary: dict[str, Any]  # as in summary.json
     model: Model  # the trained global model: flax variables
+    best_model: Model  # the one with the best test accuracy of the evaluated rounds
     confusion: np.ndarray  # [classes, classes] of the last round on the test set; rows are the true classes
     simulation: Simulation  # with the state after the last round, to go on from
 
@@ -52,6 +53,10 @@ class Result:
         return np.asarray(jax.nn.softmax(logits.astype(jnp.float32)))
 
 
+class Stopped(Exception):  # noqa: N818 - as StopIteration, no error
+    """The run was asked to stop and has done so; the message says what was saved."""
+
+
 def train(
     config: Config,
     *,
@@ -59,10 +64,13 @@ def train(
     resume: bool = False,
     progress: bool = False,
     federation: Federation | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Runs a config from its first round, or from where the run in `out` stopped.
 
-    Without `out` nothing is written. `federation` is the config's data, if it is loaded already.
+    Without `out` nothing is written. `federation` is the config's data, if it is loaded already. When `stop` returns
+    true, the run finishes the rounds under way, saves its state and raises `Stopped`. A global model that is no longer
+    finite raises `DivergedError`; the checkpoint before it stays.
     """
     directory = None if out is None else RunDirectory(out)
     if directory is not None:
@@ -73,10 +81,9 @@ def train(
         state = _start_from(config.init_from, simulation.state)
         simulation = simulation._replace(state=place_state(simulation.algorithm.axis, state))
     if directory is None:
-        return _run(config, simulation, None, None, progress=progress)
-    directory.open(config)
-    with Checkpoints(directory.checkpoints) as checkpoints:
-        return _run(config, simulation, directory, checkpoints, progress=progress)
+        return _run(config, simulation, None, None, progress=progress, stop=stop)
+    with directory.open(config, resume=resume), Checkpoints(directory.checkpoints) as checkpoints:
+        return _run(config, simulation, directory, checkpoints, progress=progress, stop=stop)
 
 
 def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int]:
@@ -92,13 +99,13 @@ def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int]:
 def _load_model(path: str | Path, like: Model, *, setting: str) -> tuple[Model, int]:
     """The newest global model in a run directory, and its round."""
     with Checkpoints(RunDirectory(path).checkpoints, read_only=True) as checkpoints:
-        round_ = checkpoints.latest()
-        if round_ is None:
-            raise SettingError(setting, path, "holds no checkpoint yet")
         try:
-            return checkpoints.restore_model(like), round_
+            found = checkpoints.restore_model(like, warn=lambda text: print(text, file=sys.stderr))
         except ValueError:
             raise SettingError(setting, path, "its model has other parameters than these settings ask for") from None
+        if found is None:
+            raise SettingError(setting, path, "holds no valid checkpoint")
+        return found
 
 
 def _start_from(path: str, state: State) -> State:
@@ -115,22 +122,15 @@ def _run(
     checkpoints: Checkpoints | None,
     *,
     progress: bool,
+    stop: Callable[[], bool],
 ) -> Result:
     state, data, hyper = simulation.state, simulation.data, simulation.hyper
     network = simulation.algorithm.local.network
-    records: list[dict[str, Any]] = []
-    resumed = checkpoints is not None and checkpoints.latest() is not None
-    if resumed:
-        state = checkpoints.restore(state, clients=config.clients)
-        records = [record for record in directory.read_metrics() if record["round"] <= int(state.round)]
-    if directory is not None:
-        directory.rewrite_metrics(records)
-    start = saved = int(state.round)
     capacity = min(config.eval_every, ROUNDS_PER_CALL)
     model_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.model))
-    compile_seconds = 0.0
-    training_seconds = records[-1]["seconds"] if records else 0.0
     missing = sorted(set(range(network.classes)) - set(np.unique(simulation.test.labels).tolist()))
+    history = History(best_model=jax.device_get(state.model))
+    compile_seconds = 0.0
 
     def compiled(algorithm: Algorithm) -> Any:
         nonlocal compile_seconds
@@ -140,109 +140,101 @@ def _run(
         return program
 
     def run(program: Any, state: State, rounds: int) -> tuple[State, RoundReport]:
-        nonlocal training_seconds
         began = time.perf_counter()
         state, reports = jax.block_until_ready(program(state, data, hyper, jnp.int32(rounds)))
-        training_seconds += time.perf_counter() - began
+        history.seconds += time.perf_counter() - began
         return state, jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], reports)
 
-    def evaluated(state: State, reports: list[RoundReport]) -> dict[str, Any]:
+    def log(state: State) -> None:
         metrics, _ = evaluate(network, state.model, simulation.test)
-        record = {"round": int(state.round), **{name: float(value) for name, value in metrics._asdict().items()}}
-        record |= _losses(reports)
         sent = {"down": int(state.models_down), "up": int(state.models_up)}
-        record |= {f"models_{way}": count for way, count in sent.items()}
-        record |= {f"bytes_{way}": count * model_bytes for way, count in sent.items()}
-        return record | {"seconds": round(training_seconds, 3)}
-
-    def log(record: dict[str, Any]) -> None:
-        records.append(record)
+        counts = {f"models_{way}": count for way, count in sent.items()}
+        counts |= {f"bytes_{way}": count * model_bytes for way, count in sent.items()}
+        record = history.add_evaluation(int(state.round), metrics, counts, state.model)
         if directory is not None:
             directory.append_metrics(record)
 
-    with RunProgress(config.rounds, start=start, visible=progress) as shown:
-        if resumed:
-            shown.say(f"resumed at round {start}" if start < config.rounds else f"the run is finished: {start} rounds")
-        if not resumed and config.warmup_rounds:
-            shown.say(f"warm-up: {config.warmup_rounds} rounds on the labeled clients alone")
-            state = _warm_up(config, compiled(simulation.warmup), run, state, capacity)
+    def save(state: State) -> None:
+        if checkpoints is not None:
+            checkpoints.save(state, history, clients=config.clients)
+
+    with RunProgress(config.rounds, visible=progress) as shown:
+        found = None
+        if checkpoints is not None:
+            found = checkpoints.restore(state, clients=config.clients, warn=lambda text: shown.say(text, always=True))
+        if found is not None:
+            state, history = found
+            shown.begin_at(int(state.round))
+        if directory is not None:
+            directory.rewrite_metrics(history.records)
+        start = saved = int(state.round)
+        finished = start == config.rounds
+        if finished:
+            shown.say(f"the run is finished: {start} rounds", always=True)
+        elif found is not None:
+            shown.say(f"resumed at round {start}")
         if missing:
             shown.say(f"the test set holds no sample of class {', '.join(map(str, missing))}: AUC leaves them out")
-        seconds_before = training_seconds
-        if not records:
-            log(evaluated(state, []))
-        if start < config.rounds:
+        if found is None and config.warmup_rounds:
+            shown.say(f"warm-up: {config.warmup_rounds} rounds on the labeled clients alone")
+            state = _warm_up(config, compiled(simulation.warmup), run, state, capacity, stop)
+        seconds_before = history.seconds
+        if not history.records:
+            log(state)
+            if config.warmup_rounds:
+                save(state)
+        if not finished:
             shown.say("compiling the round")
             program = compiled(simulation.algorithm)
-        reports: list[RoundReport] = []
         while (now := int(state.round)) < config.rounds:
-            next_evaluation = min((now // config.eval_every + 1) * config.eval_every, config.rounds)
-            state, report = run(program, state, min(next_evaluation - now, capacity))
-            reports.append(report)
-            now = int(state.round)
-            if now == next_evaluation:
-                log(evaluated(state, reports))
-                reports = []
-                if checkpoints is not None and (now - saved >= config.checkpoint_every or now == config.rounds):
-                    checkpoints.save(state, clients=config.clients)
-                    saved = now
-            pace = (training_seconds - seconds_before) / (now - start)
-            shown.update(now, accuracy=records[-1]["accuracy"], seconds_per_round=pace)
+            next_evaluation = (now // config.eval_every + 1) * config.eval_every
+            until = min(next_evaluation, saved + config.checkpoint_every, now + capacity, config.rounds)
+            state, reports = run(program, state, until - now)
+            history.add_rounds(reports, first=now + 1)
+            if until == next_evaluation:
+                log(state)
+            stopping = stop() and until < config.rounds
+            if stopping or until in (saved + config.checkpoint_every, config.rounds):
+                save(state)
+                saved = until
+            if stopping:
+                if checkpoints is not None:
+                    checkpoints.wait()
+                raise Stopped(f"stopped after round {until}")
+            pace = (history.seconds - seconds_before) / (until - start)
+            shown.update(until, accuracy=history.records[-1]["accuracy"], seconds_per_round=pace)
+    if history.records[-1]["round"] < config.rounds:
+        # Not in the checkpoint: a run that goes on from here would not evaluate at this round.
+        log(state)
+    if checkpoints is not None:
+        checkpoints.wait()
 
-    if start == config.rounds and directory.summary.exists():
+    if finished and directory.summary.exists():
         summary = read_json(directory.summary, setting="out")
     else:
-        seconds_per_round = (training_seconds - seconds_before) / max(config.rounds - start, 1)
-        summary = _summary(records, seconds_per_round, compile_seconds, simulation.algorithm.axis.devices)
-        summary["classes_without_test_samples"] = missing
+        summary = summarise(
+            history,
+            seconds_per_round=(history.seconds - seconds_before) / max(config.rounds - start, 1),
+            compile_seconds=compile_seconds,
+            devices=simulation.algorithm.axis.devices,
+            missing=missing,
+        )
         if directory is not None:
-            write_json(directory.summary, summary)
-            plot_curves({config.method: records}, directory.curve)
+            with directory.refusing():
+                write_json(directory.summary, summary)
+                plot_curves({config.method: history.records}, directory.curve)
     _, confusion = evaluate(network, state.model, simulation.test)
     # The state that the simulation began with has given its memory to the rounds.
     simulation = simulation._replace(state=state)
-    return Result(config, records, summary, state.model, np.asarray(confusion), simulation)
+    return Result(config, history.records, summary, state.model, history.best_model, np.asarray(confusion), simulation)
 
 
-def _warm_up(config: Config, program: Any, run: Any, state: State, capacity: int) -> State:
+def _warm_up(config: Config, program: Any, run: Any, state: State, capacity: int, stop: Callable[[], bool]) -> State:
     """Rounds on the labeled clients alone, from which the run then starts as if it were round 0."""
     # Rounds are numbered apart, so that the run itself does not draw the same batches again.
     state = state._replace(round=state.round - config.warmup_rounds)
     while (left := -int(state.round)) > 0:
+        if stop():
+            raise Stopped("stopped in the warm-up, of which nothing is saved")
         state, _ = run(program, state, min(left, capacity))
     return state._replace(initial_model=jax.tree.map(jnp.copy, state.model))
-
-
-def _losses(reports: list[RoundReport]) -> dict[str, Any]:
-    """Mean losses over the rounds since the last evaluation, and the broken clients among them."""
-
-    def mean(name: str) -> float | None:
-        # A round in which no client has such a loss reports NaN.
-        values = [value for report in reports for value in getattr(report, name) if np.isfinite(value)]
-        return float(np.mean(values)) if values else None
-
-    return {
-        "labeled_loss": mean("labeled_loss"),
-        "consistency_loss": mean("consistency_loss"),
-        "broken_clients": int(sum(report.broken.sum() for report in reports)),
-    }
-
-
-def _summary(
-    records: list[dict[str, Any]], seconds_per_round: float, compile_seconds: float, devices: int
-) -> dict[str, Any]:
-    trained = [record for record in records if record["round"] > 0]
-    last = trained[-LAST_EVALUATIONS:]
-    best = max(trained, key=lambda record: record["accuracy"])
-    device = jax.devices()[0]
-    return {
-        "final": {name: float(np.mean([record[name] for record in last])) for name in Metrics._fields},
-        "best": {name: best[name] for name in ("round", *Metrics._fields)},
-        "rounds": records[-1]["round"],
-        "seconds_per_round": seconds_per_round,
-        "compile_seconds": compile_seconds,
-        **{name: records[-1][name] for name in ("models_down", "models_up", "bytes_down", "bytes_up")},
-        "device": f"{devices} x {device.device_kind} ({device.platform})",
-        "versions": {name: metadata.version(name) for name in ("rscfed-jax", "jax", "jaxlib", "flax", "optax", "numpy")}
-        | {"python": platform.python_version()},
-    }

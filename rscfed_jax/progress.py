@@ -12,8 +12,8 @@ SECONDS_BETWEEN_LINES = 10.0
 class RunProgress:
     """Shows rounds, accuracy, seconds per round and the time left."""
 
-    def __init__(self, rounds: int, *, start: int = 0, visible: bool = True):
-        self.rounds, self.start, self.visible = rounds, start, visible
+    def __init__(self, rounds: int, *, visible: bool = True):
+        self.rounds, self.visible = rounds, visible
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
         self.last_line = time.perf_counter()
@@ -30,17 +30,22 @@ class RunProgress:
                 console=self.console,
             )
             self.bar.start()
-            self.task = self.bar.add_task("", total=self.rounds, completed=self.start)
+            self.task = self.bar.add_task("", total=self.rounds)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
-    def say(self, text: str) -> None:
-        """Says what goes on before the first round."""
-        if self.visible:
-            self.console.print(text, highlight=False)
+    def begin_at(self, round_: int) -> None:
+        """Tells that an earlier part of the run did so many rounds."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=round_)
+
+    def say(self, text: str, *, always: bool = False) -> None:
+        """Says in one line what goes on besides the rounds; `always`: also to those who asked for silence."""
+        if self.visible or always:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def update(self, round_: int, *, accuracy: float, seconds_per_round: float) -> None:
         """Tells that `round_` rounds are done."""

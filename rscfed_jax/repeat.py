@@ -21,7 +21,8 @@ class Trained(NamedTuple):
 
     model: Model
     losses: Losses
-    healthy: Array  # bool: the model is finite
+    healthy: Array  # bool: the client answered with a finite model
+    answered: Array  # bool
 
 
 class Train(Protocol):

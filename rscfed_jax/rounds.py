@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from rscfed_jax.aggregation import Members, global_mean
-from rscfed_jax.clients import ONE_AT_A_TIME, ClientAxis
+from rscfed_jax.clients import NOBODY, ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.config import Hyper
 from rscfed_jax.data.table import FederatedData
+from rscfed_jax.faults import NO_FAULTS, Faults
 from rscfed_jax.local.training import ClientState, LocalTraining, init_client, train_client
 from rscfed_jax.methods.base import Method
 from rscfed_jax.repeat import Repeat, Trained, retrain, share
@@ -25,6 +26,7 @@ class Algorithm:
     local: LocalTraining
     repeat: Repeat = retrain
     axis: ClientAxis = ONE_AT_A_TIME
+    faults: Faults = NO_FAULTS
 
 
 class State(NamedTuple):
@@ -47,7 +49,10 @@ class RoundReport(NamedTuple):
     distances: Array  # [M, K] from the subset's mean
     labeled_loss: Array  # mean over the steps of clients with labels; NaN if none takes part
     consistency_loss: Array  # mean over the steps of clients with unlabeled samples; NaN if none takes part
-    broken: Array  # int32: slots whose model was not finite
+    broken: Array  # [M, K] bool: the client answered with a model that is not finite
+    dropped: Array  # [M, K] bool: the client did not answer
+    attackers: Array  # [M, K] bool: the client's model was corrupted on purpose
+    finite: Array  # bool: the new global model is
 
 
 @partial(jax.jit, static_argnames=("algorithm", "clients"))
@@ -84,23 +89,30 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
     sample_key, train_key = jax.random.split(round_key)
     subsets = algorithm.method.sample(sample_key, data)  # [M, K]
+    faults = algorithm.faults
+    attackers = faults.attackers(data, hyper)  # [N]
 
     def train(clients: ClientState, ids: Array, subset: Array, *, distinct: bool) -> tuple[Trained, ClientState]:
-        work = data.sizes.at[ids].get(mode="fill", fill_value=0)
+        answers = faults.answers(jax.random.fold_in(round_key, 1), ids, subset, hyper)
+        work = data.sizes.at[jnp.where(answers, ids, NOBODY)].get(mode="fill", fill_value=0)
+        attacks = attackers.at[ids].get(mode="fill", fill_value=False)
         shared = (train_key, state.model, state.initial_model, data, hyper)
-        slot = partial(train_slot, algorithm.local)
-        return algorithm.axis.run(slot, work, ids, (subset,), clients, shared, distinct=distinct)
+        slot = partial(train_slot, algorithm.local, faults)
+        return algorithm.axis.run(slot, work, ids, (subset, answers, attacks), clients, shared, distinct=distinct)
 
     trained, clients = algorithm.repeat(train, state.clients, subsets)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
     consensus = jax.vmap(algorithm.method.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
     sent_down = count_distinct(subsets, data.clients)
+    answering = jnp.where(trained.answered, subsets, NOBODY)
+    sent_up = count_distinct(answering, data.clients) if algorithm.repeat is share else jnp.sum(trained.answered)
+    model = global_mean(consensus, state.model)
     state = state._replace(
         round=state.round + 1,
-        model=global_mean(consensus, state.model),
+        model=model,
         clients=clients,
         models_down=state.models_down + sent_down,
-        models_up=state.models_up + (sent_down if algorithm.repeat is share else subsets.size),
+        models_up=state.models_up + sent_up.astype(jnp.int32),
     )
     return place_state(algorithm.axis, state), RoundReport(
         subsets=subsets,
@@ -108,14 +120,20 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         distances=consensus.distances,
         labeled_loss=_mean_where(trained.losses.labeled, trained.healthy & members.labeled),
         consistency_loss=_mean_where(trained.losses.consistency, trained.healthy & data.unlabeled[subsets]),
-        broken=jnp.sum(~trained.healthy),
+        broken=trained.answered & ~trained.healthy,
+        dropped=~trained.answered,
+        attackers=attackers[subsets],
+        finite=_all_finite(model),
     )
 
 
 def train_slot(
     local: LocalTraining,
+    faults: Faults,
     client_id: Array,
     subset: Array,
+    answers: Array,
+    attacks: Array,
     before: ClientState,
     key: Array,
     model: Model,
@@ -125,16 +143,23 @@ def train_slot(
 ) -> tuple[Trained, ClientState]:
     """Trains one client for one subset, with randomness from (seed, round, subset, client) and nothing else.
 
-    A client whose model is not finite sends the global model and keeps its earlier state: zero times NaN is NaN.
+    A client whose model is not finite sends the global model and keeps its earlier state: zero times NaN is NaN. So
+    does one that does not answer; it trains nothing.
     """
     slot_key = jax.random.fold_in(jax.random.fold_in(key, subset), client_id)
     started = before
     if local.with_teacher:
         start = _choose(hyper.teacher_from_selection > 0, model, initial_model)
         started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
-    after_model, after, losses = train_client(local, slot_key, model, started, client_id, data, hyper)
-    healthy = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(after_model)]))
-    return Trained(_choose(healthy, after_model, model), losses, healthy), _choose(healthy, after, before)
+    working = jnp.where(answers, client_id, NOBODY)
+    after_model, after, losses = train_client(local, slot_key, model, started, working, data, hyper)
+    sent = faults.sent(jax.random.fold_in(slot_key, local.epochs), attacks, after_model, model)
+    healthy = answers & _all_finite(sent)
+    return Trained(_choose(healthy, sent, model), losses, healthy, answers), _choose(healthy, after, before)
+
+
+def _all_finite(model: Model) -> Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(model)]))
 
 
 def count_distinct(ids: Array, clients: int) -> Array:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -23,14 +24,16 @@ class RunDirectory:
         self.summary = self.path / "summary.json"
         self.curve = self.path / "curve.png"
         self.checkpoints = self.path / "checkpoints"
+        self.lock = self.path / ".lock"
 
     def check(self, config: Config, *, resume: bool) -> None:
         """Refuses a directory that holds another run or cannot be written."""
-        with self._refusing():
+        with self.refusing():
             self._check(config, resume=resume)
 
     @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def refusing(self) -> Iterator[None]:
+        """Says in one line that the directory cannot be written, be the disk full, read-only or gone."""
         try:
             yield
         except OSError as error:
@@ -62,29 +65,36 @@ class RunDirectory:
                 "rounds", now["rounds"], f"a resumed run must have at least its {before['rounds']} rounds"
             )
 
-    def open(self, config: Config) -> None:
-        """Makes the directory and writes the settings."""
-        with self._refusing():
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_json(self.config, config.to_dict())
+    @contextlib.contextmanager
+    def open(self, config: Config, *, resume: bool) -> Iterator[None]:
+        """Makes the directory, writes the settings, and keeps other runs out while the `with` block runs."""
+        with contextlib.ExitStack() as held:
+            with self.refusing():
+                self.path.mkdir(parents=True, exist_ok=True)
+                held.enter_context(self._locked())
+                # Another run may have come and gone since the first check.
+                self._check(config, resume=resume)
+                write_json(self.config, config.to_dict())
+            yield
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """The evaluated rounds so far; a torn last line, as a killed run may leave, is dropped."""
-        records = []
-        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else []:
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds a lock that the system takes back from a process that ends, however it ends."""
+        with self.lock.open("a") as file:
             try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SettingError("out", self.path, "another run is writing there; wait for it or stop it") from None
+            yield
 
     def rewrite_metrics(self, records: list[dict[str, Any]]) -> None:
         """Replaces the metrics by `records`, as a whole."""
-        _write(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
+        with self.refusing():
+            _write(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Adds one evaluated round."""
-        with self.metrics.open("a") as file:
+        with self.refusing(), self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
 
@@ -119,5 +129,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def _write(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise

@@ -10,6 +10,7 @@ from rscfed_jax.clients import ClientAxis
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.table import FederatedData, TestData, to_device
+from rscfed_jax.faults import NO_FAULTS, Faults
 from rscfed_jax.local.training import LocalTraining
 from rscfed_jax.methods import METHODS
 from rscfed_jax.models import MODELS
@@ -37,7 +38,7 @@ def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -
     """The static part of the config's rounds, and of its warm-up rounds."""
     axis = ClientAxis.create(config.chunk, config.devices)
 
-    def algorithm(method: str, *, with_teacher: bool) -> Algorithm:
+    def algorithm(method: str, faults: Faults, *, with_teacher: bool) -> Algorithm:
         local = LocalTraining(
             network=network,
             image_size=config.image_size,
@@ -45,9 +46,11 @@ def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -
             epochs=config.local_epochs,
             with_teacher=with_teacher,
         )
-        return Algorithm(METHODS[method](config), local, REPEATS[config.repeat], axis)
+        return Algorithm(METHODS[method](config), local, REPEATS[config.repeat], axis, faults)
 
-    return algorithm(config.method, with_teacher=with_teacher), algorithm("fedavg", with_teacher=False)
+    # The warm-up is before the experiment: nothing goes wrong in it.
+    main = algorithm(config.method, Faults.of(config), with_teacher=with_teacher)
+    return main, algorithm("fedavg", NO_FAULTS, with_teacher=False)
 
 
 def build_simulation(config: Config, federation: Federation) -> Simulation:

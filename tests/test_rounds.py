@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from rscfed_jax.clients import AXIS, ClientAxis
 from rscfed_jax.config import Config
 from rscfed_jax.data.table import to_device
+from rscfed_jax.faults import ATTACKS, NO_FAULTS, Faults
 from rscfed_jax.local.training import draw_batch, ema, ema_keep, random_order, sgd
 from rscfed_jax.methods import METHODS
 from rscfed_jax.methods.base import Method, by_data_amount
@@ -103,8 +104,9 @@ def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, loop
 
     @jax.jit
     def train(ids, subset, clients, *shared):
-        slot = partial(train_slot, tiny.local)
-        return axis.run(slot, tiny.data.sizes[ids], ids, (subset,), clients, shared, distinct=False)
+        slot = partial(train_slot, tiny.local, NO_FAULTS)
+        slots = (subset, jnp.ones(len(ids), bool), jnp.zeros(len(ids), bool))
+        return axis.run(slot, tiny.data.sizes[ids], ids, slots, clients, shared, distinct=False)
 
     ids, subset = jnp.asarray(subsets.ravel(), jnp.int32), jnp.repeat(jnp.arange(2), 3)
     rows = [(0, axis.rows(tiny.data.clients) - tiny.data.clients)]
@@ -247,7 +249,7 @@ def test_a_broken_client_is_replaced_and_keeps_its_earlier_state():
     teacher = jax.tree.map(lambda leaf: leaf.at[3].set(jnp.nan), state.clients.teacher)
     state = state._replace(clients=state.clients._replace(teacher=teacher, step=state.clients.step.at[3].set(1)))
     after, report = once(algorithm, state, tiny.data, tiny.hyper)
-    assert int(report.broken) == 1
+    assert int(report.broken.sum()) == 1
     assert float(report.weights[0, 1]) == 0
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(after.model))
     assert int(after.clients.step[3]) == 1
@@ -284,7 +286,7 @@ def test_batch_statistics_travel_with_the_parameters():
     algorithm = tiny.algorithm(method=Method(AllClients(), by_data_amount))
     state = tiny.state(algorithm)
     after, report = once(algorithm, state, tiny.data, tiny.hyper)
-    assert int(report.broken) == 0
+    assert int(report.broken.sum()) == 0
     before, now = (s.model["batch_stats"]["BatchNorm_0"]["mean"] for s in (state, after))
     assert float(jnp.abs(now - before).max()) > 1e-3
     # The teacher keeps the statistics that it started with.
@@ -320,7 +322,8 @@ def test_the_round_lowers_for_accelerators(platform, axis):
 
 def test_images_and_hyper_parameters_are_arguments_not_constants():
     tiny = Tiny(conv="matmul")
-    algorithm = tiny.algorithm()
+    # Numbers of faults are arguments as well, of a program that has faults.
+    algorithm = dataclasses.replace(tiny.algorithm(), faults=Faults(drops=True, attack=ATTACKS["noise"]))
     lowered = run_rounds.lower(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper, jnp.int32(1), capacity=2)
     text = lowered.as_text()
     signature = text[text.index("@main") : text.index("{\n", text.index("@main"))]

@@ -1,0 +1,128 @@
+"""What the host knows of a run: evaluated rounds, rounds that wait for the next evaluation, the best model.
+
+A checkpoint holds all of it, so that a run may stop between two evaluations and still give the same averages.
+"""
+
+import platform
+from dataclasses import dataclass, field
+from importlib import metadata
+from statistics import fmean
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from rscfed_jax.metrics import Metrics
+from rscfed_jax.rounds import RoundReport
+from rscfed_jax.types import Model
+
+LAST_EVALUATIONS = 5  # the final metrics are the mean of so many
+PACKAGES = ("rscfed-jax", "jax", "jaxlib", "flax", "optax", "numpy")
+
+Record = dict[str, Any]
+
+
+class DivergedError(ArithmeticError):
+    """The global model would no longer be finite; the message names the round and the clients."""
+
+
+@dataclass
+class History:
+    """Grows with the run. All but the best model is saved as JSON, which keeps floats to the bit."""
+
+    best_model: Model  # host arrays; the model that the run started with until a round was evaluated
+    records: list[Record] = field(default_factory=list)  # the lines of metrics.jsonl
+    pending: list[Record] = field(default_factory=list)  # one for each round since the last evaluation
+    seconds: float = 0.0  # of training so far
+
+    @property
+    def trained(self) -> list[Record]:
+        """The evaluated rounds but round 0, the model before the first round."""
+        return [record for record in self.records if record["round"] > 0]
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the best model."""
+        return {"records": self.records, "pending": self.pending, "seconds": self.seconds}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], *, best_model: Model) -> Self:
+        """The history that `to_json` was made of."""
+        return cls(best_model=best_model, **content)
+
+    def add_rounds(self, reports: RoundReport, *, first: int) -> None:
+        """Takes in host reports [rounds, ...], the first of them of round `first`; refuses a model that diverged."""
+        for number in range(len(reports.finite)):
+            report = RoundReport(*(leaf[number] for leaf in reports))
+            if not report.finite:
+                raise DivergedError(_why_diverged(report, first + number))
+            self.pending.append(
+                {
+                    "labeled_loss": _finite_or_none(report.labeled_loss),
+                    "consistency_loss": _finite_or_none(report.consistency_loss),
+                    "broken": report.subsets[report.broken].tolist(),
+                    "dropped": int(report.dropped.sum()),
+                    "attacker_weights": report.weights[report.attackers].tolist(),
+                }
+            )
+
+    def add_evaluation(self, round_: int, metrics: Metrics, sent: Record, model: Model) -> Record:
+        """Closes the pending rounds with an evaluation and returns the record of it."""
+        record = {"round": round_, **{name: float(value) for name, value in metrics._asdict().items()}}
+        record |= _averages(self.pending) | sent | {"seconds": round(self.seconds, 3)}
+        if round_ > 0 and record["accuracy"] > max((r["accuracy"] for r in self.trained), default=-1.0):
+            self.best_model = jax.device_get(model)
+        self.records.append(record)
+        self.pending = []
+        return record
+
+
+def _why_diverged(report: RoundReport, round_: int) -> str:
+    far = report.subsets[~np.isfinite(report.distances) | report.broken]
+    named = sorted(set((far if far.size else report.subsets).ravel().tolist()))
+    which = "whose model was not finite or endlessly far away" if far.size else "that took part"
+    clients = ", ".join(map(str, named))
+    return f"the global model is no longer finite after round {round_}; the clients {which}: {clients}"
+
+
+def _finite_or_none(value: np.ndarray) -> float | None:
+    """A round in which no client has such a loss reports NaN."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _averages(rounds: list[Record]) -> Record:
+    """Means over the rounds since the last evaluation, and the broken and dropped clients among them."""
+
+    def mean(values: list[float | None]) -> float | None:
+        there = [value for value in values if value is not None]
+        return fmean(there) if there else None
+
+    broken = [client for facts in rounds for client in facts["broken"]]
+    return {
+        "labeled_loss": mean([facts["labeled_loss"] for facts in rounds]),
+        "consistency_loss": mean([facts["consistency_loss"] for facts in rounds]),
+        "broken_clients": len(broken),
+        "broken_ids": sorted(set(broken)),
+        "dropped_clients": sum(facts["dropped"] for facts in rounds),
+        "attacker_weight": mean([weight for facts in rounds for weight in facts["attacker_weights"]]),
+    }
+
+
+def summarise(
+    history: History, *, seconds_per_round: float, compile_seconds: float, devices: int, missing: list[int]
+) -> dict[str, Any]:
+    """The content of summary.json."""
+    trained, last = history.trained, history.records[-1]
+    final = trained[-LAST_EVALUATIONS:]
+    best = max(trained, key=lambda record: record["accuracy"])
+    device = jax.devices()[0]
+    return {
+        "final": {name: float(np.mean([record[name] for record in final])) for name in Metrics._fields},
+        "best": {name: best[name] for name in ("round", *Metrics._fields)},
+        "rounds": last["round"],
+        "seconds_per_round": seconds_per_round,
+        "compile_seconds": compile_seconds,
+        **{name: last[name] for name in ("models_down", "models_up", "bytes_down", "bytes_up")},
+        "device": f"{devices} x {device.device_kind} ({device.platform})",
+        "versions": {name: metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "classes_without_test_samples": missing,
+    }
