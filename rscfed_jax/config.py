@@ -83,7 +83,7 @@ def _setting(default: Any, kind: Kind, help_text: str, group: str) -> Any:
     return dataclasses.field(default=default, metadata={"kind": kind, "help": help_text, "group": group})
 
 
-METHODS = ("rscfed", "sso", "fed_consist", "fedavg")
+METHODS = ("rscfed", "sso", "fed_consist", "fedirm", "fedavg")
 
 # Where paper and published code differ, a preset chooses; a setting given by hand wins over it.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -115,11 +115,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 # Numbers of the authors' commands: for SVHN and CIFAR-100, which serve all data but isic2018, and for that.
-USUAL: dict[str, Any] = {"image_size": 32, "batch_size": 64, "lr_labeled": 0.03, "lr_unlabeled": 0.021}
+USUAL: dict[str, Any] = {"image_size": 32, "batch_size": 64, "lr_labeled": 0.03, "lr_unlabeled": 0.021, "ema": 0.999}
 ISIC: dict[str, dict[str, Any]] = {
     "paper": {"image_size": 224, "batch_size": 12, "lr_labeled": 0.002, "lr_unlabeled": 0.001, "beta": 0.01},
 }
 ISIC["published"] = ISIC["paper"] | {"beta_labeled": 0.01, "labeled_multiplier": 200.0}
+# What a baseline's own code has.
+FEDIRM = {"ema": 0.99, "warmup_rounds": 21}
 # Sides to which training images are resized, over the side that is cropped of them.
 RESIZE = {"isic2018": {"paper": 240 / 224, "published": 250 / 224}}
 USUAL_RESIZE = 5 / 4
@@ -220,7 +222,9 @@ class Config:
     labeled_multiplier: float = _setting(
         None, _number(above=0), "factor on labeled data amounts, and once more after the distance", "method"
     )
-    warmup_rounds: int = _setting(None, _whole(0), "rounds on the labeled clients alone, before round 1", "method")
+    warmup_rounds: int = _setting(
+        None, _whole(0), "rounds on the labeled clients alone, before round 1 (default: by preset; fedirm 21)", "method"
+    )
 
     local_epochs: int = _setting(1, _whole(1), "epochs of a client's training in a round", "local training")
     batch_size: int = _setting(None, _whole(1), "samples in a local step (default 64; isic2018 12)", "local training")
@@ -234,7 +238,12 @@ class Config:
     weight_decay: float = _setting(5e-4, _number(0), "L2 weight decay, added to the gradient", "local training")
     clip_norm: float = _setting(5.0, _number(above=0), "largest global norm of a gradient", "local training")
     tau: float = _setting(0.5, _number(above=0), "temperature of sharpening", "local training")
-    ema: float = _setting(0.999, _number(0, 1), "factor by which a teacher keeps itself in a step", "local training")
+    ema: float = _setting(
+        None,
+        _number(0, 1),
+        "factor by which a teacher keeps itself in a step (default 0.999; fedirm 0.99)",
+        "local training",
+    )
     ema_warmup: bool = _setting(
         None,
         _SWITCH,
@@ -278,7 +287,8 @@ class Config:
         fields = {field.name: field for field in dataclasses.fields(self)}
         _check(fields["preset"], self.preset)
         of_dataset = ISIC[self.preset] if self.dataset == "isic2018" else {}
-        for name, value in (USUAL | PRESETS[self.preset] | of_dataset).items():
+        of_method = FEDIRM if self.method == "fedirm" else {}
+        for name, value in (USUAL | PRESETS[self.preset] | of_dataset | of_method).items():
             if getattr(self, name) is None:
                 self._resolve(name, value)
         if self.resize is None and _is_int(self.image_size):
@@ -316,6 +326,10 @@ class Config:
                 )
             if self.labeled_fraction == 0:
                 raise SettingError("labeled_fraction", 0, "no client would hold a label; must be above 0, at most 1")
+            if self.method == "fedirm":
+                raise SettingError(
+                    "method", "fedirm", "needs clients with all their labels; --labeled-fraction gives each only a part"
+                )
         elif self.labeled_clients == 0:
             raise SettingError("labeled_clients", 0, f"no client would hold a label; must be from 1 to {self.clients}")
         elif self.labeled_clients > self.clients:
@@ -367,6 +381,7 @@ class Hyper(NamedTuple):
     beta_labeled: Any
     labeled_share: Any  # negative: by data amount alone
     labeled_multiplier: Any
+    warmup_rounds: Any
     drop_rate: Any
     byzantine: Any  # number of attackers
 

@@ -5,7 +5,7 @@ new states. `train(clients, ids, subset)` does the same for the clients `ids` [n
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ class Trained(NamedTuple):
 
     model: Model
     losses: Losses
+    news: Any  # what the method's objective tells the server; None for most
     healthy: Array  # bool: the client answered with a finite model
     answered: Array  # bool
 

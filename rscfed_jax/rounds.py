@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from rscfed_jax.clients import NOBODY, ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.config import Hyper
 from rscfed_jax.data.table import FederatedData
 from rscfed_jax.faults import NO_FAULTS, Faults
+from rscfed_jax.local.objective import Bulletin
 from rscfed_jax.local.training import ClientState, LocalTraining, init_client, train_client
 from rscfed_jax.methods.base import Method
 from rscfed_jax.repeat import Repeat, Trained, retrain, share
@@ -36,6 +37,7 @@ class State(NamedTuple):
     key: Array  # of the whole experiment; never changes
     model: Model  # the global model
     initial_model: Model  # from which teachers start
+    memory: Any  # what the method's server remembers beside the model; None for most
     clients: ClientState  # stacked over N clients, and rows of padding that make each device's part as large
     models_down: Array  # int32: models sent to clients so far
     models_up: Array  # int32: models sent to the server so far
@@ -71,6 +73,7 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
             key=key,
             model=model,
             initial_model=jax.tree.map(jnp.copy, model),
+            memory=algorithm.method.memory(local.network),
             clients=stacked,
             models_down=jnp.int32(0),
             models_up=jnp.int32(0),
@@ -96,7 +99,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         answers = faults.answers(jax.random.fold_in(round_key, 1), ids, subset, hyper)
         work = data.sizes.at[jnp.where(answers, ids, NOBODY)].get(mode="fill", fill_value=0)
         attacks = attackers.at[ids].get(mode="fill", fill_value=False)
-        shared = (train_key, state.model, state.initial_model, data, hyper)
+        shared = (train_key, state.model, state.initial_model, data, hyper, Bulletin(state.round, state.memory))
         slot = partial(train_slot, algorithm.local, faults)
         return algorithm.axis.run(slot, work, ids, (subset, answers, attacks), clients, shared, distinct=distinct)
 
@@ -110,6 +113,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     state = state._replace(
         round=state.round + 1,
         model=model,
+        memory=algorithm.method.remember(state.memory, trained.news, members),
         clients=clients,
         models_down=state.models_down + sent_down,
         models_up=state.models_up + sent_up.astype(jnp.int32),
@@ -140,6 +144,7 @@ def train_slot(
     initial_model: Model,
     data: FederatedData,
     hyper: Hyper,
+    bulletin: Bulletin,
 ) -> tuple[Trained, ClientState]:
     """Trains one client for one subset, with randomness from (seed, round, subset, client) and nothing else.
 
@@ -152,10 +157,10 @@ def train_slot(
         start = _choose(hyper.teacher_from_selection > 0, model, initial_model)
         started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
     working = jnp.where(answers, client_id, NOBODY)
-    after_model, after, losses = train_client(local, slot_key, model, started, working, data, hyper)
+    after_model, after, told = train_client(local, slot_key, model, started, working, data, hyper, bulletin)
     sent = faults.sent(jax.random.fold_in(slot_key, local.epochs), attacks, after_model, model)
     healthy = answers & _all_finite(sent)
-    return Trained(_choose(healthy, sent, model), losses, healthy, answers), _choose(healthy, after, before)
+    return Trained(_choose(healthy, sent, model), *told, healthy, answers), _choose(healthy, after, before)
 
 
 def _all_finite(model: Model) -> Array:

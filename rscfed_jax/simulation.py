@@ -1,5 +1,6 @@
 """From settings to the parts of a program: names are resolved to functions here, once."""
 
+import dataclasses
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -13,9 +14,11 @@ from rscfed_jax.data.table import FederatedData, TestData, to_device
 from rscfed_jax.faults import NO_FAULTS, Faults
 from rscfed_jax.local.training import LocalTraining
 from rscfed_jax.methods import METHODS
+from rscfed_jax.methods.base import Method, by_data_amount
 from rscfed_jax.models import MODELS
 from rscfed_jax.repeat import REPEATS
 from rscfed_jax.rounds import Algorithm, State, init_state
+from rscfed_jax.sampling import LabeledClients
 
 
 class Simulation(NamedTuple):
@@ -38,19 +41,23 @@ def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -
     """The static part of the config's rounds, and of its warm-up rounds."""
     axis = ClientAxis.create(config.chunk, config.devices)
 
-    def algorithm(method: str, faults: Faults, *, with_teacher: bool) -> Algorithm:
+    def algorithm(method: Method, faults: Faults, *, with_teacher: bool) -> Algorithm:
         local = LocalTraining(
             network=network,
             image_size=config.image_size,
             batch_size=config.batch_size,
             epochs=config.local_epochs,
             with_teacher=with_teacher,
+            objective=method.objective,
+            two_views=method.two_views,
         )
-        return Algorithm(METHODS[method](config), local, REPEATS[config.repeat], axis, faults)
+        return Algorithm(method, local, REPEATS[config.repeat], axis, faults)
 
+    method = METHODS[config.method](config)
+    on_labeled = dataclasses.replace(method, sample=LabeledClients(), aggregate=by_data_amount)
     # The warm-up is before the experiment: nothing goes wrong in it.
-    main = algorithm(config.method, Faults.of(config), with_teacher=with_teacher)
-    return main, algorithm("fedavg", NO_FAULTS, with_teacher=False)
+    main = algorithm(method, Faults.of(config), with_teacher=with_teacher)
+    return main, algorithm(on_labeled, NO_FAULTS, with_teacher=False)
 
 
 def build_simulation(config: Config, federation: Federation) -> Simulation:

@@ -1,5 +1,6 @@
 """Two CPU devices for all tests, and a small ragged federation to train."""
 
+import dataclasses
 import os
 
 # Tests compile many programs and run each for a moment: a quick compilation matters more than a quick program.
@@ -58,6 +59,7 @@ class TinyNetwork(nn.Module):
     """Two dense layers with batch statistics between them; compiles in no time."""
 
     dtype: DTypeLike = jnp.float32
+    classes: int = CLASSES
 
     @nn.compact
     def __call__(self, images, *, train, valid=None):
@@ -86,7 +88,8 @@ class Tiny:
     def algorithm(self, *, method=None, repeat=retrain, axis=ONE_AT_A_TIME) -> Algorithm:
         """RSCFed with two subsets of three clients, unless told otherwise."""
         method = method or Method(RandomSubsets(2, 3), DistanceReweighted(l2_distance))
-        return Algorithm(method, self.local, repeat, axis)
+        local = dataclasses.replace(self.local, objective=method.objective, two_views=method.two_views)
+        return Algorithm(method, local, repeat, axis)
 
     def state(self, algorithm):
         """The state before round 0."""

@@ -85,3 +85,37 @@ def capped_proportions(proportions, sizes, fair_share):
     """A client that holds its fair share gets proportion 0; the others are scaled up to one."""
     kept = [0.0 if n >= fair_share else p for p, n in zip(proportions, sizes, strict=True)]
     return [p / sum(kept) for p in kept]
+
+
+def relation_matrix(logits, labels, classes):
+    """FedIRM's class relations of one batch: [classes, classes], a row per class."""
+    rows = []
+    for label in range(classes):
+        mine = [z for z, y in zip(logits, labels, strict=True) if y == label]
+        mean = np.mean(mine, axis=0) if mine else np.zeros(classes)
+        powers = np.exp(mean / 2.0)
+        rows.append(powers / powers.sum())
+    return np.array(rows)
+
+
+def relation_distance(one, other):
+    """Half the sum of both KL divergences, each divided by the number of classes."""
+    classes = len(one)
+    forth = sum(p * np.log(p / q) for p, q in zip(one.ravel(), other.ravel(), strict=True)) / classes
+    back = sum(q * np.log(q / p) for p, q in zip(one.ravel(), other.ravel(), strict=True)) / classes
+    return (forth + back) / 2
+
+
+def fedirm_unlabeled_loss(student_logits, teacher_logits, server_matrix, round_):
+    """15 * ramp * (relation matching + consistency) of one full unlabeled batch."""
+    classes = student_logits.shape[1]
+    chosen = []
+    for z in student_logits:
+        p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+        if p.max() >= 0.3 and -(p * np.log(p)).sum() < 2.0:
+            chosen.append(z)
+    own = relation_matrix(chosen, [int(np.argmax(z)) for z in chosen], classes)
+    softmax = [np.exp(z) / np.exp(z).sum(axis=1, keepdims=True) for z in (student_logits, teacher_logits)]
+    consistency = ((softmax[0] - softmax[1]) ** 2).sum() / len(student_logits)
+    ramp = np.exp(-5 * (1 - round_ / 30) ** 2) if round_ < 30 else 1.0
+    return 15 * ramp * (relation_distance(own, server_matrix) + consistency)

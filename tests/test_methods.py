@@ -1,5 +1,7 @@
 """Generic tests over the table of all methods."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 from rscfed_jax import config as settings
 from rscfed_jax.config import Config
 from rscfed_jax.methods import METHODS
+from rscfed_jax.repeat import share
 from rscfed_jax.rounds import one_round, scan_rounds
-from tests.conftest import Tiny, assert_trees_close
+from tests.conftest import CLASSES, Tiny, assert_trees_close, assert_trees_equal, ragged_federation
 
 once = jax.jit(one_round, static_argnames="algorithm")
 
@@ -54,9 +57,68 @@ def test_fedavg_trains_the_labeled_clients_alone():
 
 
 def test_fed_consist_gives_the_labeled_clients_half_of_the_weight_or_their_data_amount():
-    for share, expected in ((0.5, 0.5), ("off", 27 / 63)):
-        tiny = Tiny(labeled_share=share)
+    for labeled_share, expected in ((0.5, 0.5), ("off", 27 / 63)):
+        tiny = Tiny(labeled_share=labeled_share)
         algorithm = tiny.algorithm(method=METHODS["fed_consist"](Config()))
         _, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
         assert report.subsets.tolist() == [[0, 1, 2, 3, 4]]
         assert float(report.weights[0, [1, 4]].sum()) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hidden_labels_cannot_influence_any_method(name):
+    algorithm = None
+    models = []
+    for shuffle in (False, True):
+        federation = ragged_federation()
+        if shuffle:
+            labels = federation.dataset.train_labels.copy()
+            hidden = ~np.concatenate(federation.label_visible)
+            labels[hidden] = (labels[hidden] + 1) % CLASSES
+            federation = federation._replace(dataset=federation.dataset._replace(train_labels=labels))
+        tiny = Tiny(federation)
+        algorithm = algorithm or tiny.algorithm(method=METHODS[name](Config(subsets=2, subset_size=3)))
+        state, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
+        models.append(state.model)
+    assert_trees_equal(*models)
+
+
+@pytest.mark.parametrize("name", ["fed_consist", "fedirm", "fedavg"])
+def test_the_order_of_rows_in_a_subset_does_not_matter(name):
+    """Methods without random subsets: the same clients in another order agree on the same model."""
+    tiny = Tiny()
+    method = METHODS[name](Config())
+    everyone = method.sample(jax.random.key(0), tiny.data)
+    models = []
+    for order in (everyone, everyone[:, ::-1]):
+        fixed = dataclasses.replace(method, sample=Fixed(tuple(order[0].tolist())))
+        algorithm = tiny.algorithm(method=fixed)
+        state, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
+        models.append(state.model)
+    assert_trees_close(*models, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_subset_of_one_client_gives_that_clients_model(name):
+    tiny = Tiny()
+    method = METHODS[name](Config(subsets=2, subset_size=3))
+    models = []
+    for copies in (1, 2):  # the mean of two alike subsets is the model of one
+        fixed = dataclasses.replace(method, sample=Fixed((3,), copies))
+        algorithm = tiny.algorithm(method=fixed, repeat=share)
+        state, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
+        assert report.weights.tolist() == [[1.0]] * copies
+        models.append(state.model)
+    assert_trees_close(*models, atol=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    """A sampler that always draws the same subset, so many times."""
+
+    ids: tuple
+    copies: int = 1
+
+    def __call__(self, key, data):
+        """[M, K] client ids."""
+        return jnp.tile(jnp.array(self.ids, jnp.int32), (self.copies, 1))

@@ -14,6 +14,7 @@ from rscfed_jax.clients import AXIS, ClientAxis
 from rscfed_jax.config import Config
 from rscfed_jax.data.table import to_device
 from rscfed_jax.faults import ATTACKS, NO_FAULTS, Faults
+from rscfed_jax.local.objective import Bulletin
 from rscfed_jax.local.training import draw_batch, ema, ema_keep, random_order, sgd
 from rscfed_jax.methods import METHODS
 from rscfed_jax.methods.base import Method, by_data_amount
@@ -111,7 +112,8 @@ def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, loop
     ids, subset = jnp.asarray(subsets.ravel(), jnp.int32), jnp.repeat(jnp.arange(2), 3)
     rows = [(0, axis.rows(tiny.data.clients) - tiny.data.clients)]
     clients = jax.tree.map(lambda leaf: jnp.pad(leaf, rows + [(0, 0)] * (leaf.ndim - 1)), state.clients)
-    ours, clients = train(ids, subset, clients, key, state.model, state.initial_model, tiny.data, tiny.hyper)
+    shared = (key, state.model, state.initial_model, tiny.data, tiny.hyper, Bulletin(state.round, None))
+    ours, clients = train(ids, subset, clients, *shared)
     for slot, (model, teacher) in enumerate([slot for row in expected for slot in row]):
         assert_trees_close(jax.tree.map(lambda leaf, s=slot: leaf[s], ours.model), model, atol=1e-9)
         if slot == np.flatnonzero(subsets.ravel() == subsets.ravel()[slot])[-1]:

@@ -4,7 +4,7 @@ Pure functions of one client; `rscfed_jax.clients` runs many of them at once.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -14,7 +14,7 @@ import optax
 from rscfed_jax.config import Hyper
 from rscfed_jax.data.augment import augmented_batch
 from rscfed_jax.data.table import FederatedData
-from rscfed_jax.local.objective import Batch, Losses, Objective, mean_teacher_loss
+from rscfed_jax.local.objective import Batch, Bulletin, Losses, Objective, mean_teacher_loss
 from rscfed_jax.types import Array, Model
 
 
@@ -36,6 +36,7 @@ class LocalTraining:
     epochs: int = 1
     with_teacher: bool = True
     objective: Objective = mean_teacher_loss
+    two_views: bool = False  # the objective wants two augmentations even without a teacher
 
 
 def clip_by_global_norm(max_norm: Array) -> optax.GradientTransformation:
@@ -93,31 +94,37 @@ def draw_batch(key: Array, task: LocalTraining, data: FederatedData, rows: Array
 
     return Batch(
         student_view=view(0),
-        teacher_view=view(1) if task.with_teacher else None,
+        teacher_view=view(1) if task.with_teacher or task.two_views else None,
         labels=data.labels[rows],
         valid=valid,
     )
 
 
 def train_step(
-    task: LocalTraining, model: Model, client: ClientState, batch: Batch, learning_rate: Array, hyper: Hyper
-) -> tuple[Model, ClientState, Losses]:
-    """One step of SGD on the student, then the teacher follows."""
+    task: LocalTraining,
+    model: Model,
+    client: ClientState,
+    batch: Batch,
+    learning_rate: Array,
+    hyper: Hyper,
+    bulletin: Bulletin,
+) -> tuple[Model, ClientState, tuple[Losses, Any]]:
+    """One step of SGD on the student, then the teacher follows; also returns losses and news for the server."""
     params = model["params"]
     stats = {name: value for name, value in model.items() if name != "params"}
     teacher = client.teacher if task.with_teacher else None
 
-    def loss(params: Model) -> tuple[Array, tuple[Model, Losses]]:
-        return task.objective(task.network, params, stats, teacher, batch, hyper)
+    def loss(params: Model) -> tuple[Array, tuple[Model, Losses, Any]]:
+        return task.objective(task.network, params, stats, teacher, batch, hyper, bulletin)
 
-    grads, (stats, losses) = jax.grad(loss, has_aux=True)(params)
+    grads, (stats, losses, news) = jax.grad(loss, has_aux=True)(params)
     updates, optimizer = sgd(hyper, learning_rate).update(grads, client.optimizer, params)
     params = optax.apply_updates(params, updates)
     client = client._replace(optimizer=optimizer)
     if task.with_teacher:
         keep = ema_keep(client.step, hyper)
         client = client._replace(teacher=ema(teacher, params, keep), step=client.step + 1)
-    return {"params": params, **stats}, client, losses
+    return {"params": params, **stats}, client, (losses, news)
 
 
 def train_client(
@@ -128,10 +135,12 @@ def train_client(
     client_id: Array,
     data: FederatedData,
     hyper: Hyper,
-) -> tuple[Model, ClientState, Losses]:
+    bulletin: Bulletin,
+) -> tuple[Model, ClientState, tuple[Losses, Any]]:
     """Trains one client from `model`: each of its samples once an epoch, in a fresh order, the last short batch kept.
 
     The loop's length is the client's own, so that a small client costs little. A client id out of range trains nothing.
+    Losses and news are means over the steps.
     """
     size = data.sizes.at[client_id].get(mode="fill", fill_value=0)
     start = data.starts.at[client_id].get(mode="fill", fill_value=0)
@@ -149,12 +158,12 @@ def train_client(
             valid = positions < size
             rows = start + jnp.where(valid, order.at[positions].get(mode="clip"), 0)
             batch = draw_batch(jax.random.fold_in(batch_key, i), task, data, rows, valid, hyper)
-            model, client, losses = train_step(task, model, client, batch, learning_rate, hyper)
-            return model, client, jax.tree.map(jnp.add, total, losses)
+            model, client, told = train_step(task, model, client, batch, learning_rate, hyper, bulletin)
+            return model, client, jax.tree.map(jnp.add, total, told)
 
         return jax.lax.fori_loop(0, steps, step, carry)
 
-    none = Losses(*(jnp.zeros_like(hyper.tau) for _ in Losses._fields))
+    none = (Losses(*(jnp.zeros_like(hyper.tau) for _ in Losses._fields)), jax.tree.map(jnp.zeros_like, bulletin.memory))
     model, client, total = jax.lax.fori_loop(0, task.epochs, epoch, (model, client, none))
     return model, client, jax.tree.map(lambda t: t / jnp.maximum(steps * task.epochs, 1), total)
 

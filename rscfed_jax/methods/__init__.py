@@ -6,6 +6,7 @@ from rscfed_jax.config import Config
 from rscfed_jax.methods.base import Method
 from rscfed_jax.methods.fed_consist import fed_consist
 from rscfed_jax.methods.fedavg import fedavg
+from rscfed_jax.methods.fedirm import fedirm
 from rscfed_jax.methods.rscfed import rscfed
 from rscfed_jax.methods.sso import sso
 
@@ -13,6 +14,7 @@ METHODS: dict[str, Callable[[Config], Method]] = {
     "rscfed": rscfed,
     "sso": sso,
     "fed_consist": fed_consist,
+    "fedirm": fedirm,
     "fedavg": fedavg,
 }
 

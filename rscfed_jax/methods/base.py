@@ -2,11 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
 
 from rscfed_jax.aggregation import Consensus, Members, plain_consensus, sub_consensus
 from rscfed_jax.config import Hyper
 from rscfed_jax.data.table import FederatedData
+from rscfed_jax.local.objective import Objective, mean_teacher_loss
 from rscfed_jax.types import Array, Model
+
+
+def no_memory(network: nn.Module) -> None:
+    """The server keeps nothing but the model."""
+
+
+def forget(memory: None, news: None, members: Members) -> None:
+    """There is nothing to remember."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +27,10 @@ class Method:
 
     sample: Callable[[Array, FederatedData], Array]  # key -> [M, K] client ids
     aggregate: Callable[[Model, Members, Hyper], Consensus]  # the K models of one subset -> what it agrees on
+    objective: Objective = mean_teacher_loss
+    two_views: bool = False  # the objective wants two augmentations even without a teacher
+    memory: Callable[[nn.Module], Any] = no_memory  # network -> what the server knows before the first round
+    remember: Callable[[Any, Any, Members], Any] = forget  # memory, news [M, K, ...] -> memory
 
 
 @dataclass(frozen=True)

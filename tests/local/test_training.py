@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.local.objective import Batch
+from rscfed_jax.local.objective import Batch, Bulletin
 from rscfed_jax.local.training import (
     ClientState,
     LocalTraining,
@@ -54,7 +54,9 @@ def run_ours(*, labeled, conv):
     model = to_flax(golden.initial_weights(0.0))
     client = init_client(model, hyper, with_teacher=True)._replace(teacher=to_flax(golden.initial_weights(0.5)))
     rate = hyper.lr_labeled if labeled else hyper.lr_unlabeled
-    step_once = jax.jit(lambda model, client, batch: train_step(task, model, client, batch, rate, hyper))
+    step_once = jax.jit(
+        lambda model, client, batch: train_step(task, model, client, batch, rate, hyper, Bulletin(0, None))
+    )
     for step in range(golden.STEPS):
         views = [jnp.asarray(golden.batch(step, view).transpose(1, 2, 3, 0)) for view in (0, 1)]
         labels = jnp.asarray(golden.labels(step)) if labeled else jnp.full(golden.BATCH, -1)
