@@ -20,6 +20,8 @@ from rscfed_jax.data.dataset import Dataset, pixel_statistics
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.partition import save_partition
 from rscfed_jax.data.sources import dataset_of
+from rscfed_jax.paper import reproduce
+from rscfed_jax.paper.tables import DECIDED, TABLES
 from rscfed_jax.rundir import RunDirectory, load_config
 from rscfed_jax.signals import StopSignals
 
@@ -80,6 +82,21 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("path", help="run directory")
     _add_settings(evaluate, groups=GROUPS_OF_DATA)
     evaluate.set_defaults(run=_evaluate)
+
+    table = commands.add_parser(
+        "reproduce",
+        help="run a table of the paper",
+        description="Run a table of the paper and put its numbers beside ours. Cells that --out already holds are not "
+        "run again; an interrupted table goes on.",
+        allow_abbrev=False,
+    )
+    table.add_argument("table", help=", ".join(TABLES))
+    table.add_argument("--out", help="directory of the table (default runs/TABLE-DATASET)")
+    table.add_argument("--seeds", default="1", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
+    table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
+    table.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    _add_settings(table, groups=None, leave_out=DECIDED)
+    table.set_defaults(run=_reproduce)
 
     data = commands.add_parser(
         "data",
@@ -193,6 +210,45 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
     print(f"{summary['seconds_per_round']:.2f} s per round on {summary['device']}")
     print(f"curve: {directory.curve}")
     print(f"run:   {directory.path}")
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    seeds = int(arguments.seeds) if arguments.seeds.isdecimal() and len(arguments.seeds) < 5 else 0
+    if seeds < 1:
+        raise SettingError("seeds", arguments.seeds, "must be a whole number from 1 to 9999")
+    settings = {"rounds": 1000} | _settings(arguments)
+    dataset = settings.get("dataset", "fashion")
+    out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
+    jobs = reproduce.plan(arguments.table, settings, seeds=seeds, out=out)
+    seconds = []
+    for job, federation in zip(jobs, reproduce.federations(jobs), strict=True):
+        seconds.append(0.0 if job.finished else reproduce.estimated_seconds(job.config, federation))
+        if arguments.dry_run:
+            given = " ".join(f"{name}={value}" for name, value in job.cell.settings.items())
+            state = "finished" if job.finished else f"about {seconds[-1] / 60:.1f} min"
+            print(f"{job.cell.name:<28} seed {job.config.seed}  {state:<16} {given}")
+    if arguments.dry_run:
+        print(f"{len(jobs)} runs, about {sum(seconds) / 3600:.2f} h for the simple CNN on two CPU cores")
+        return 0
+    _start_jax()
+    from rscfed_jax.experiment import DivergedError, Stopped
+
+    def say(text: str) -> None:
+        if not arguments.quiet:
+            print(text, file=sys.stderr)
+
+    with StopSignals() as signals:
+        try:
+            reproduce.run(jobs, progress=not arguments.quiet, say=say, stop=signals.received)
+        except Stopped as stopped:
+            print(f"{stopped}; the same command goes on", file=sys.stderr)
+            return 128 + signals.number
+        except DivergedError as error:
+            print(f"rscfed-jax reproduce: error: {error}; the last checkpoint is from before", file=sys.stderr)
+            return 3
+    print(reproduce.write_report(arguments.table, jobs, seeds=seeds, out=out))
+    print(f"files: {out}/table.md, table.csv, curves.png")
+    return 0
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

@@ -36,9 +36,9 @@ class Federation(NamedTuple):
         return partition.class_counts(self.members, self.dataset.train_labels, self.dataset.classes)
 
 
-def build_federation(config: Config) -> Federation:
-    """Loads the data and spreads it over the clients as the config says."""
-    dataset = dataset_of(config)
+def build_federation(config: Config, *, dataset: Dataset | None = None) -> Federation:
+    """Loads the data, unless it is given, and spreads it over the clients as the config says."""
+    dataset = dataset or dataset_of(config)
     labels = dataset.train_labels
     # One stream per decision, so that a change of one setting does not shift the others.
     split_rng, choice_rng, keep_rng, label_rng = (np.random.default_rng([config.seed, n]) for n in range(4))
