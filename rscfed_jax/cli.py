@@ -154,7 +154,8 @@ def _train(arguments: argparse.Namespace) -> int:
         load_config(config.init_from, setting="init_from")
     federation = build_federation(config)
     _start_jax()
-    from rscfed_jax.experiment import DivergedError, Stopped, train
+    from rscfed_jax.experiment import Stopped, train
+    from rscfed_jax.history import DivergedError
 
     with StopSignals() as signals:
         try:
