@@ -20,6 +20,7 @@ from rscfed_jax.rundir import RunDirectory, load_config
 from rscfed_jax.signals import StopSignals
 
 GROUPS_OF_DATA = ("data", "federation")
+FIGURES = (".png", ".pdf", ".svg")
 METRICS = ("accuracy", "auc", "precision", "recall")
 
 
@@ -203,8 +204,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _data(arguments: argparse.Namespace) -> int:
     config = Config(dataset=arguments.dataset, subset_size=1, **_settings(arguments))
+    if arguments.figure and Path(arguments.figure).suffix not in FIGURES:
+        raise SettingError("figure", arguments.figure, f"must end in one of {', '.join(FIGURES)}")
     federation = build_federation(config)
-    _print_federation(config, federation)
     if arguments.figure:
         from rscfed_jax.report.plots import plot_partition
 
@@ -212,6 +214,8 @@ def _data(arguments: argparse.Namespace) -> int:
             plot_partition(federation.class_counts, federation.labeled, arguments.figure)
         except (OSError, ValueError) as error:
             raise SettingError("figure", arguments.figure, f"cannot be written: {error}") from None
+    _print_federation(config, federation)
+    if arguments.figure:
         print(f"figure: {arguments.figure}")
     return 0
 
