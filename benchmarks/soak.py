@@ -2,12 +2,13 @@
 
     python benchmarks/soak.py                 # 40 runs, some ten minutes on two cores
 
-A run is killed up to three times, each time at a moment drawn from the whole life of a process: while it starts,
-compiles, trains, writes a checkpoint or its last files. Then final model, best model, metrics and summary must be
-those of the run that nobody killed, wall-clock fields aside.
+A run is killed once to three times. One kill in four comes at any moment of the start of a process, the others soon
+after a checkpoint that is drawn from those to come: while it trains, writes, or ends. In the end the last state, best
+model, metrics and summary must be those of the run that nobody killed, wall-clock fields aside.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -37,7 +38,7 @@ class Outcome(NamedTuple):
     """What became of a run that was killed."""
 
     kills: int
-    rounds_at_kill: list[int]  # the newest checkpoint then; -1 before the first
+    rounds_at_kill: list[int]  # the newest checkpoint then; -1 if there was none
     torn_at_kill: int  # lines of metrics.jsonl that a kill left unfinished
     torn: int  # lines in the end that are torn, double or out of order
     identical: bool
@@ -77,31 +78,46 @@ def _timeless(content: dict[str, Any]) -> dict[str, Any]:
 
 def outcome_of(out: Path) -> tuple[Any, ...]:
     """All that must be the same: metrics, summary, and the bytes of the last state, but for its wall clock."""
-    newest = max((path for path in (out / "checkpoints").iterdir() if path.name.isdecimal()), key=lambda p: int(p.name))
+    last = out / "checkpoints" / str(newest(out))
     arrays = {
         f"{part}.{name}": (array.dtype.str, array.shape, array.tobytes())
         for part in ("state", "model", "best")
-        for name, array in read_arrays(newest / part / "arrays.npz").items()
-        if name != "history"
+        for name, array in read_arrays(last / part / "arrays.npz").items()
+        if name != "log"  # it holds seconds; its records are in metrics.jsonl as well
     }
-    return newest.name, lines(out)[0], _timeless(json.loads((out / "summary.json").read_text())), arrays
+    return last.name, lines(out)[0], _timeless(json.loads((out / "summary.json").read_text())), arrays
+
+
+def newest(out: Path) -> int:
+    """The round of the newest checkpoint; -1 if there is none."""
+    return max((int(path.name) for path in (out / "checkpoints").glob("*") if path.name.isdecimal()), default=-1)
+
+
+def wait_for_moment(process: subprocess.Popen, out: Path, life: float, rng: random.Random) -> None:
+    """Returns at a random moment of a run, or when it has ended."""
+    if rng.random() < 0.25:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0, life))
+        return
+    target = rng.randint(newest(out) + 1, ROUNDS)
+    while process.poll() is None and newest(out) < target:
+        time.sleep(0.002)
+    time.sleep(rng.uniform(0, 0.1))
 
 
 def kill_and_resume(out: Path, cache: Path, expected: tuple, *, kills: int, life: float, rng: random.Random) -> Outcome:
-    """Kills a run at random moments of its `life` in seconds, at most `kills` times; resumes it until it is done."""
+    """Kills a run at random moments, `kills` times if it lives so long, and resumes it until it is done."""
     killed, torn_at_kill, rounds = 0, 0, []
     while killed < kills:
         process = start(out, cache)
-        try:
-            process.wait(rng.uniform(0, life))
+        wait_for_moment(process, out, life, rng)
+        process.kill()
+        process.communicate()
+        if process.returncode == 0:
             break
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
         killed += 1
         torn_at_kill += lines(out)[1]
-        there = [int(p.name) for p in (out / "checkpoints").glob("*") if p.name.isdecimal()]
-        rounds.append(max(there, default=-1))
+        rounds.append(newest(out))
     finish(start(out, cache))
     records, torn = lines(out)
     numbers = [record["round"] for record in records]
@@ -117,11 +133,12 @@ def soak(folder: Path, *, runs: int, kills: int, workers: int, seed: int = 0) ->
     finish(start(folder / "whole", cache))
     life = time.perf_counter() - began
     expected = outcome_of(folder / "whole")
-    print(f"a run left alone takes {life:.1f} s; killed within that time, {workers} runs at once")
+    print(f"a run left alone takes {life:.1f} s; {workers} runs at once are killed")
 
     def one(number: int) -> Outcome:
         rng = random.Random(seed * 1_000 + number)
-        result = kill_and_resume(folder / f"run{number}", cache, expected, kills=kills, life=life * workers, rng=rng)
+        times = rng.randint(1, kills) if runs > 1 else kills
+        result = kill_and_resume(folder / f"run{number}", cache, expected, kills=times, life=life, rng=rng)
         at = ", ".join("start" if r < 0 else str(r) for r in result.rounds_at_kill)
         print(f"run {number:>2}  killed after checkpoint {at or 'never':<18} identical {result.identical}", flush=True)
         return result

@@ -1,4 +1,4 @@
-"""Checkpoints of a run with Orbax: the state and what the host knows, the global model, and the best one.
+"""Checkpoints of a run with Orbax: the state with config and history, the global model, and the best one.
 
 A checkpoint is a directory that appears only when it is complete, with a folder for each of the three.
 """
@@ -16,13 +16,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rscfed_jax.arrays import Arrays, RestoreArrays, SaveArrays
-from rscfed_jax.config import SettingError
+from rscfed_jax.config import Config, SettingError
 from rscfed_jax.history import History
 from rscfed_jax.rounds import State
 from rscfed_jax.types import Model
 
 KEPT = 3
-HISTORY = "history"  # the name under which an array of characters stands among those of the state
+LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
 Warn = Callable[[str], None]
 
@@ -51,11 +51,11 @@ class Checkpoints:
             preservation_policy=self._keep, cleanup_tmp_directories=not read_only, read_only=read_only
         )
         self._quiet = ExitStack()
-        self._quiet.enter_context(_quiet())
-        with self._refusing():
+        with _quiet(), self._refusing():
             self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> Self:
+        self._quiet.enter_context(_quiet())
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
@@ -74,14 +74,15 @@ class Checkpoints:
         except Exception as error:
             raise SettingError("out", self.directory.parent, f"checkpoint cannot be written: {error}") from None
 
-    def save(self, state: State, history: History, *, clients: int) -> None:
-        """Starts to write a state of so many clients under its round; an error of the last writing comes up here."""
+    def save(self, state: State, history: History, config: Config) -> None:
+        """Starts to write a state under its round; an error of the last writing comes up here."""
         # As host arrays: the next rounds may reuse the state's memory at once.
         plain = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
         # How many rows pad the clients depends on the number of devices; the next run may have another.
-        plain = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
-        text = np.frombuffer(json.dumps(history.to_json()).encode(), np.uint8)
-        items = {"state": _flat(plain) | {HISTORY: text}, "model": _flat(plain.model)}
+        plain = plain._replace(clients=jax.tree.map(lambda leaf: leaf[: config.clients], plain.clients))
+        text = json.dumps({"config": config.to_dict(), "history": history.to_json()})
+        log = {LOG: np.frombuffer(text.encode(), np.uint8)}
+        items = {"state": _flat(plain) | log, "model": _flat(plain.model)}
         items["best"] = _flat(history.best_model)
         self._keep.accuracy = {record["round"]: record["accuracy"] for record in history.trained}
         with self._refusing():
@@ -105,7 +106,7 @@ class Checkpoints:
         if found is None:
             return None
         _, items = found
-        content = json.loads(items["state"].pop(HISTORY).tobytes())
+        content = json.loads(items["state"].pop(LOG).tobytes())["history"]
         plain = like._replace(key=jax.random.key_data(like.key))
         host = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
         try:

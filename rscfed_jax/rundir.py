@@ -30,6 +30,9 @@ class RunDirectory:
         """Refuses a directory that holds another run or cannot be written."""
         with self.refusing():
             self._check(config, resume=resume)
+            if self.lock.exists():
+                with self._locked():
+                    pass
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:

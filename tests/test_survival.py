@@ -1,5 +1,6 @@
 """Runs that survive: stopped, killed, out of disk, with damaged checkpoints, with two writers."""
 
+import importlib.util
 import json
 import os
 import resource
@@ -299,7 +300,9 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, cache, number, code):
     with start(tmp_path / "run", cache) as process:
         wait_for(lambda: (tmp_path / "run" / "checkpoints" / "10").exists(), process)
@@ -311,3 +314,28 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, cache, number, code):
     assert f"--out {tmp_path / 'run'} --resume" in said[1]
     assert steps(tmp_path / "run")[-1] == stopped
     assert len(said) == 2
+
+
+def test_a_second_signal_stops_at_once(tmp_path):
+    code = (
+        "import time; from rscfed_jax.signals import StopSignals\n"
+        "with StopSignals() as signals:\n    print(flush=True)\n    time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert b"once more stops at once" in process.stderr.readline()
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 143
+
+
+@pytest.mark.slow
+def test_three_kills_leave_no_trace(tmp_path):
+    path = Path(__file__).parents[1] / "benchmarks" / "soak.py"
+    soak = importlib.util.module_from_spec(importlib.util.spec_from_file_location("soak", path))
+    soak.__spec__.loader.exec_module(soak)
+    [outcome] = soak.soak(tmp_path, runs=1, kills=3, workers=1)
+    assert outcome.kills > 0
+    assert outcome.identical
+    assert outcome.torn == 0
