@@ -31,7 +31,7 @@ test-all: $(VENV)/.dev
 
 ## The benchmarks; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
-	for name in round_time scaling ragged startup; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in round_time scaling ragged startup attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -83,11 +83,13 @@ def _ratio(parts: Array, total: Array) -> Array:
 def dma_weights(distances: Array, sizes: Array, shares: Array, *, beta: Array) -> Array:
     """[K] weights that fall with the distance from the subset's mean (equation 6).
 
-    A softmax over log-weights: they sum to one even where every exponential underflows.
+    A softmax over log-weights: they sum to one even where every exponential underflows. A client whose distance
+    overflows has no weight; where all do, no client has any.
     """
-    log_weights = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1)), -jnp.inf)
-    log_weights -= beta * distances / jnp.maximum(sizes, 1)
-    return jnp.where(jnp.any(shares > 0), jax.nn.softmax(log_weights), 0.0)
+    counted = (shares > 0) & jnp.isfinite(distances)
+    log_weights = jnp.where(counted, jnp.log(jnp.where(shares > 0, shares, 1)), -jnp.inf)
+    log_weights -= beta * jnp.where(counted, distances, 0) / jnp.maximum(sizes, 1)
+    return jnp.where(jnp.any(counted), jax.nn.softmax(log_weights), 0.0)
 
 
 def plain_consensus(models: Model, members: Members, *, labeled_share: Array, labeled_multiplier: Array) -> Consensus:

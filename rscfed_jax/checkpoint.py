@@ -1,14 +1,12 @@
-"""Checkpoints of a run with Orbax: the whole state, what the host knows, the global model and the best one.
+"""Checkpoints of a run with Orbax: the state with config and history, the global model, and the best one.
 
-A checkpoint is a directory that appears only when it is complete. Every array and every number in it is covered by a
-checksum: the format below notices a lost file, but not a changed byte.
+A checkpoint is a directory that appears only when it is complete, with a folder for each of the three.
 """
 
 import json
 import logging
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,22 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-import tensorstore
 
-from rscfed_jax.config import SettingError
+from rscfed_jax.arrays import Arrays, RestoreArrays, SaveArrays
+from rscfed_jax.config import Config, SettingError
 from rscfed_jax.history import History
 from rscfed_jax.rounds import State
 from rscfed_jax.types import Model
 
 KEPT = 3
-ARRAYS = ("state", "model", "best")
-LONGEST_REASON = 160  # characters of a library's message that one line can bear
+LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
 Warn = Callable[[str], None]
 
 
 class NewestAndBest:
-    """Orbax's question, which checkpoints to keep: the newest few, and the one with the best accuracy."""
+    """Answers Orbax, which checkpoints to keep: the newest few, and the one with the best accuracy."""
 
     def __init__(self):
         self.accuracy: dict[int, float] = {}  # of every evaluated round
@@ -53,15 +50,17 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=self._keep, cleanup_tmp_directories=not read_only, read_only=read_only
         )
-        with self._refusing():
+        self._quiet = ExitStack()
+        with _quiet(), self._refusing():
             self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> Self:
+        self._quiet.enter_context(_quiet())
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         try:
-            with self._refusing():
+            with self._quiet, self._refusing():
                 self._manager.close()
         except SettingError:
             if kind is None:  # else the first error is the one to tell
@@ -69,28 +68,28 @@ class Checkpoints:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Says in one line what Orbax and the layers below it raise when they cannot write."""
+        """Says in one line what Orbax raises when it cannot write."""
         try:
             yield
         except Exception as error:
-            reason = " ".join(str(error).split())[:LONGEST_REASON]
-            raise SettingError("out", self.directory.parent, f"checkpoint cannot be written: {reason}") from None
+            raise SettingError("out", self.directory.parent, f"checkpoint cannot be written: {error}") from None
 
-    def save(self, state: State, history: History, *, clients: int) -> None:
-        """Starts to write a state of so many clients under its round; an error of the last writing comes up here."""
+    def save(self, state: State, history: History, config: Config) -> None:
+        """Starts to write a state under its round; an error of the last writing comes up here."""
         # As host arrays: the next rounds may reuse the state's memory at once.
         plain = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
         # How many rows pad the clients depends on the number of devices; the next run may have another.
-        plain = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
-        arrays = {"state": _flat(plain), "model": plain.model, "best": history.best_model}
-        log = {"history": history.to_json(), "checksums": {name: _checksum(tree) for name, tree in arrays.items()}}
-        log["checksums"]["history"] = _text_checksum(log["history"])
-        items = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
+        plain = plain._replace(clients=jax.tree.map(lambda leaf: leaf[: config.clients], plain.clients))
+        text = json.dumps({"config": config.to_dict(), "history": history.to_json()})
+        log = {LOG: np.frombuffer(text.encode(), np.uint8)}
+        items = {"state": _flat(plain) | log, "model": _flat(plain.model)}
+        items["best"] = _flat(history.best_model)
         self._keep.accuracy = {record["round"]: record["accuracy"] for record in history.trained}
         with self._refusing():
             if not self.directory.is_dir():
                 raise FileNotFoundError(f"{self.directory} has vanished")
-            self._manager.save(int(state.round), args=ocp.args.Composite(**items, log=ocp.args.JsonSave(log)))
+            arguments = {name: SaveArrays(arrays) for name, arrays in items.items()}
+            self._manager.save(int(state.round), args=ocp.args.Composite(**arguments))
 
     def wait(self) -> None:
         """Returns when everything is written; an error in that comes up here."""
@@ -107,21 +106,18 @@ class Checkpoints:
         if found is None:
             return None
         _, items = found
+        content = json.loads(items["state"].pop(LOG).tobytes())["history"]
         plain = like._replace(key=jax.random.key_data(like.key))
-        shapes = jax.eval_shape(
-            lambda tree: tree._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], tree.clients)), plain
-        )
-        saved = items["state"]
-        if {name: (leaf.shape, leaf.dtype) for name, leaf in saved.items()} != {
-            name: (leaf.shape, leaf.dtype) for name, leaf in _flat(shapes).items()
-        }:
+        host = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
+        try:
+            state = _unflat(items["state"], host)
+            history = History.from_json(content, best_model=_unflat(items["best"], like.model))
+        except ValueError:
             raise SettingError(
-                "resume", self.directory.parent, "its state has other parameters than these data ask for"
-            )
-        state = jax.tree.unflatten(jax.tree.structure(shapes), [saved[name] for name in _flat(shapes)])
+                "resume", self.directory.parent, "its state has another form than these data and settings ask for"
+            ) from None
         state = state._replace(clients=jax.tree.map(_with_rows_of, state.clients, plain.clients))
         state = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), state, plain)
-        history = History.from_json(items["log"]["history"], best_model=items["best"])
         return state._replace(key=jax.random.wrap_key_data(state.key)), history
 
     def restore_model(self, like: Model, *, warn: Warn) -> tuple[Model, int] | None:
@@ -130,84 +126,49 @@ class Checkpoints:
         if found is None:
             return None
         round_, items = found
-        if jax.tree.map(jnp.shape, items["model"]) != jax.tree.map(jnp.shape, like):
-            raise ValueError("the model has other parameters")
-        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), items["model"], like), round_
+        return jax.tree.map(jnp.asarray, _unflat(items["model"], like)), round_
 
     def _newest_valid(self, names: Sequence[str], warn: Warn, *, put_aside: bool) -> tuple[int, dict[str, Any]] | None:
-        """Round and items of the newest checkpoint that can be read and has the right checksums."""
+        """Round and items of the newest checkpoint that can be read as it was written."""
+        wanted = {name: RestoreArrays() for name in names}
         for round_ in sorted(self._manager.all_steps(), reverse=True):
+            place = self.directory / str(round_)
             try:
-                return round_, self._read(round_, names)
-            except Exception as error:  # each layer below has errors of its own
-                reason = " ".join(str(error).split())[:LONGEST_REASON]
-                warn(f"checkpoint {self.directory / str(round_)} is damaged and left out: {reason}")
+                items = self._manager.restore(round_, args=ocp.args.Composite(**wanted))
+                return round_, {name: items[name] for name in names}
+            except Exception as error:  # what a damaged file raises depends on where it is damaged
+                warn(f"checkpoint {place} is damaged and left out: {' '.join(str(error).split())}")
             if put_aside:
                 aside = self.directory.with_name("damaged")
                 aside.mkdir(exist_ok=True)
-                (self.directory / str(round_)).rename(aside / f"{round_}-{len(list(aside.iterdir()))}")
+                place.rename(aside / f"{round_}-{len(list(aside.iterdir()))}")
                 self._manager.reload()
         return None
-
-    def _read(self, round_: int, names: Sequence[str]) -> dict[str, Any]:
-        """Items of one checkpoint; any error says that it is damaged."""
-        for name in names:
-            _read_through(self.directory / str(round_) / name)
-        wanted = {name: ocp.args.StandardRestore() for name in names}
-        with _quiet():
-            items = self._manager.restore(round_, args=ocp.args.Composite(**wanted, log=ocp.args.JsonRestore()))
-        checksums = items["log"]["checksums"]
-        found = {name: _checksum(items[name]) for name in names}
-        found["history"] = _text_checksum(items["log"]["history"])
-        wrong = [name for name, value in found.items() if checksums.get(name) != value]
-        if wrong:
-            raise ValueError(f"wrong checksum of {', '.join(wrong)}")
-        return {name: items[name] for name in (*names, "log")}
-
-
-def _read_through(item: Path) -> None:
-    """Reads every stored value once: Orbax would meet a lost or cut file in many threads, each with a traceback."""
-    base = {"driver": "file", "path": f"{item}/"}
-    store = tensorstore.KvStore.open({"driver": "ocdbt", "base": base}).result()
-    keys = store.list().result()
-    if not keys:
-        raise FileNotFoundError(f"{item} holds nothing")
-    for key in keys:
-        store.read(key).result()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps libraries from logging what is about to be said in one line."""
-    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+    """Keeps Orbax from logging, with a traceback from each thread, what it raises as well."""
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        logger.disabled = before
 
 
-def _flat(tree: Any) -> dict[str, Any]:
+def _flat(tree: Any) -> Arrays:
     """The leaves by their place in the tree, as in `clients.teacher.params.l3.bias`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-def _checksum(tree: Any) -> int:
-    """Of all names, types, shapes and bytes of a pytree of arrays."""
-    total = 0
-    for name, leaf in sorted(_flat(tree).items()):
-        array = np.ascontiguousarray(leaf)
-        total = zlib.crc32(f"{name} {array.dtype} {np.shape(leaf)}".encode(), total)
-        total = zlib.crc32(array.reshape(-1).view(np.uint8), total)
-    return total
-
-
-def _text_checksum(content: Any) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+def _unflat(arrays: Arrays, like: Any) -> Any:
+    """The tree that `_flat` took apart; a ValueError if it was not of the form of `like`."""
+    wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in _flat(like).items()}
+    if {name: (leaf.shape, leaf.dtype) for name, leaf in arrays.items()} != wanted:
+        raise ValueError("the arrays have other names, shapes or types")
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
 
 
 def _with_rows_of(leaf: np.ndarray, like: jax.Array) -> np.ndarray:

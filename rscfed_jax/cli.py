@@ -27,6 +27,7 @@ from rscfed_jax.signals import StopSignals
 
 GROUPS_OF_DATA = ("data", "federation")
 MOST_CLASSES = 20  # that a table shows
+FIGURES = (".png", ".pdf", ".svg")
 METRICS = ("accuracy", "auc", "precision", "recall")
 
 
@@ -177,7 +178,8 @@ def _train(arguments: argparse.Namespace) -> int:
         load_config(config.init_from, setting="init_from")
     federation = build_federation(config)
     _start_jax()
-    from rscfed_jax.experiment import DivergedError, Stopped, train
+    from rscfed_jax.experiment import Stopped, train
+    from rscfed_jax.history import DivergedError
 
     with StopSignals() as signals:
         try:
@@ -231,7 +233,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         print(f"{len(jobs)} runs, about {sum(seconds) / 3600:.2f} h for the simple CNN on two CPU cores")
         return 0
     _start_jax()
-    from rscfed_jax.experiment import DivergedError, Stopped
+    from rscfed_jax.experiment import Stopped
+    from rscfed_jax.history import DivergedError
 
     def say(text: str) -> None:
         if not arguments.quiet:
@@ -264,17 +267,20 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _data(arguments: argparse.Namespace) -> int:
     config = Config(dataset=arguments.dataset, subset_size=1, **_settings(arguments))
+    if arguments.figure and Path(arguments.figure).suffix not in FIGURES:
+        raise SettingError("figure", arguments.figure, f"must end in one of {', '.join(FIGURES)}")
     federation = build_federation(config)
+    files = {"figure": (arguments.figure, _draw_partition), "export": (arguments.export, _export_partition)}
+    files = {setting: (path, write) for setting, (path, write) in files.items() if path is not None}
+    for setting, (path, write) in files.items():
+        try:
+            write(federation, path)
+        except (OSError, ValueError) as error:
+            raise SettingError(setting, path, f"cannot be written: {error}") from None
     _print_dataset(config, federation.dataset)
     _print_partition(federation)
-    for setting, write in (("figure", _draw_partition), ("export", _export_partition)):
-        path = getattr(arguments, setting)
-        if path is not None:
-            try:
-                write(federation, path)
-            except (OSError, ValueError) as error:
-                raise SettingError(setting, path, f"cannot be written: {error}") from None
-            print(f"{setting}: {path}")
+    for setting, (path, _) in files.items():
+        print(f"{setting}: {path}")
     return 0
 
 

@@ -156,7 +156,7 @@ def _run(
 
     def save(state: State) -> None:
         if checkpoints is not None:
-            checkpoints.save(state, history, clients=config.clients)
+            checkpoints.save(state, history, config)
 
     with RunProgress(config.rounds, visible=progress) as shown:
         found = None

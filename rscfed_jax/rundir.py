@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ class RunDirectory:
         """Refuses a directory that holds another run or cannot be written."""
         with self.refusing():
             self._check(config, resume=resume)
+            if self.lock.exists():
+                with self._locked():
+                    pass
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
@@ -51,8 +54,9 @@ class RunDirectory:
         parent = self.path
         while not parent.exists() and not parent.is_symlink():
             parent = parent.parent
-        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-            raise SettingError("out", self.path, f"cannot be written: {parent} is no directory that may be written to")
+        # A file without a name: permissions alone do not tell what a file system allows.
+        with tempfile.TemporaryFile(dir=parent):
+            pass
 
     def _check_same_settings(self, config: Config) -> None:
         before, now = read_json(self.config, setting="out"), config.to_dict()

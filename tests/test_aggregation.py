@@ -210,3 +210,10 @@ def test_batch_statistics_count_in_the_sum_but_not_in_the_l2_distance():
     center = {"params": {"w": jnp.zeros(1)}, "batch_stats": {"mean": jnp.zeros(1)}}
     assert DISTANCES["l2"](models, center).tolist() == [3.0, 0.0]
     assert DISTANCES["sum"](models, center).tolist() == [7.0, 0.0]
+
+
+def test_a_client_whose_distance_overflows_has_no_weight():
+    sizes, shares = jnp.ones(3), jnp.full(3, 1 / 3)
+    weights = dma_weights(jnp.array([1.0, jnp.inf, 1.0]), sizes, shares, beta=2.0)
+    np.testing.assert_allclose(weights, [0.5, 0, 0.5])
+    np.testing.assert_array_equal(dma_weights(jnp.full(3, jnp.inf), sizes, shares, beta=0.0), 0)
