@@ -101,6 +101,17 @@ class RunDirectory:
         with self.refusing(), self.metrics.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The evaluated rounds of a run."""
+        records = []
+        with self.metrics.open() as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    records.append(dict(json.loads(line)))
+                except (ValueError, TypeError):
+                    raise SettingError("out", self.metrics, f"line {number} is not a JSON object") from None
+        return records
+
 
 def load_config(run: str | Path, *, setting: str) -> Config:
     """The config of a finished or stopped run."""

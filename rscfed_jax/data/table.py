@@ -23,7 +23,7 @@ class FederatedData(NamedTuple):
     labeled: Array  # [N] bool: the client holds a label
     unlabeled: Array  # [N] bool: the client holds a sample without a label
     labeled_ids: Array  # [L] int32: the clients that do
-    positions: Array  # [largest client] int32: 0, 1, 2, ...; its length bounds a client's epoch
+    positions: Array  # [P] int32: 0, 1, 2, ...; P, a power of two, is not below the largest client's size
     mean: Array  # [3] of the pixel values 0 to 255
     std: Array  # [3]
 
@@ -65,7 +65,8 @@ def to_device(
         labeled=jnp.asarray(federation.labeled),
         unlabeled=jnp.asarray(np.array([not visible.all() for visible in federation.label_visible])),
         labeled_ids=jnp.asarray(np.flatnonzero(federation.labeled).astype(np.int32)),
-        positions=jnp.arange(sizes.max(), dtype=jnp.int32),
+        # A power of two, so that federations of alike sizes share one compiled program.
+        positions=jnp.arange(1 << int(sizes.max() - 1).bit_length(), dtype=jnp.int32),
         mean=test.mean,
         std=test.std,
     )

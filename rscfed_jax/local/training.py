@@ -169,6 +169,6 @@ def train_client(
 
 
 def random_order(key: Array, positions: Array, size: Array) -> Array:
-    """[largest client] the numbers 0 to size - 1 in random order, then the rest."""
+    """[P] the numbers 0 to size - 1 in random order, then the rest of the P `positions`."""
     draws = jax.random.uniform(key, positions.shape, jnp.float32)
     return jnp.argsort(jnp.where(positions < size, draws, 2.0))
