@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -56,13 +55,10 @@ class Checkpoints:
         state = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), state, plain)
         return state._replace(key=jax.random.wrap_key_data(state.key))
 
-    def restore_model(self, like: Model) -> Model:
-        """The newest global model; a ValueError if its parameters are not those of `like`."""
+    def restore_model(self, round_: int) -> Model:
+        """The global model of a round that has a checkpoint."""
         items = ocp.args.Composite(model=ocp.args.StandardRestore())
-        model = self._manager.restore(self.latest(), args=items)["model"]
-        if jax.tree.map(jnp.shape, model) != jax.tree.map(jnp.shape, like):
-            raise ValueError("the model has other parameters")
-        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), model, like)
+        return self._manager.restore(round_, args=items)["model"]
 
 
 def _with_rows_of(leaf: np.ndarray, like: jax.Array) -> np.ndarray:

@@ -16,7 +16,8 @@ from rscfed_jax import __version__
 from rscfed_jax.config import Config, Kind, SettingError, read_setting
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.sources import load_dataset
-from rscfed_jax.rundir import RunDirectory, load_config
+from rscfed_jax.modelfile import check_target, is_model_file
+from rscfed_jax.rundir import RunDirectory, check_stored, load_config
 
 GROUPS_OF_DATA = ("data", "federation")
 METRICS = ("accuracy", "auc", "precision", "recall")
@@ -60,13 +61,25 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser(
         "evaluate",
         help="test the model of a run",
-        description="Test the newest model of a run, on its own data unless flags say otherwise. "
-        "The last line is one JSON object.",
+        description="Test the newest model of a run, on its own data unless flags say otherwise, "
+        "or a model file, on the data and with the network that flags name. The last line is one JSON object.",
         allow_abbrev=False,
     )
-    evaluate.add_argument("path", help="run directory")
-    _add_settings(evaluate, groups=GROUPS_OF_DATA)
+    evaluate.add_argument("path", help="run directory, one of its checkpoints, or a model file")
+    _add_settings(evaluate, groups=(*GROUPS_OF_DATA, "model"), leave_out=("init_from",))
+    _add_settings(evaluate, groups=("run",), only=("seed",))
     evaluate.set_defaults(run=_evaluate)
+
+    export = commands.add_parser(
+        "export",
+        help="write the model of a run as a file for PyTorch",
+        description="Write the newest global model of a run with the names of the published PyTorch code.",
+        allow_abbrev=False,
+    )
+    export.add_argument("run_dir", metavar="RUN_DIR", help="run directory, or one of its checkpoints")
+    export.add_argument("file", metavar="FILE", help="ends in .safetensors, or in .pt or .pth for a state dict")
+    export.add_argument("--force", action="store_true", help="overwrite FILE if it is there")
+    export.set_defaults(run=_export)
 
     data = commands.add_parser(
         "data",
@@ -143,7 +156,7 @@ def _train(arguments: argparse.Namespace) -> int:
     directory = RunDirectory(default if arguments.out is None else arguments.out)
     directory.check(config, resume=arguments.resume)
     if config.init_from is not None:
-        load_config(config.init_from, setting="init_from")
+        check_stored(config.init_from, setting="init_from")
     federation = build_federation(config)
     _start_jax()
     from rscfed_jax.experiment import train
@@ -173,13 +186,29 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    config = load_config(arguments.path, setting="PATH").replace(**_settings(arguments))
+    settings = _settings(arguments)
+    if is_model_file(arguments.path):
+        check_stored(arguments.path, setting="PATH")
+        config = Config(subset_size=1, **settings)
+    else:
+        config = load_config(arguments.path, setting="PATH").replace(**settings)
     load_dataset(config.dataset, data_dir=config.data_dir, seed=config.seed)
     _start_jax()
     from rscfed_jax.experiment import evaluate_run
 
     metrics, round_ = evaluate_run(arguments.path, config)
     print(json.dumps({"round": round_} | {name: float(getattr(metrics, name)) for name in METRICS}))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    load_config(arguments.run_dir, setting="RUN_DIR")
+    check_target(arguments.file, setting="FILE", overwrite=arguments.force)
+    _start_jax()
+    from rscfed_jax.stored_model import export_model
+
+    round_ = export_model(arguments.run_dir, arguments.file)
+    print(f"model of round {round_}: {arguments.file}")
     return 0
 
 

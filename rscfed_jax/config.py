@@ -160,14 +160,20 @@ class Config:
         None, _PATH, "npz with index arrays client_0, client_1, ... instead of a random partition", "federation"
     )
 
-    model: str = _setting("simple-cnn", _one_of("simple-cnn"), "network of every client", "model")
+    model: str = _setting("simple-cnn", _one_of("simple-cnn", "resnet18"), "network of every client", "model")
+    stem: str = _setting(
+        "cifar",
+        _one_of("cifar", "imagenet"),
+        "first layers of resnet18: 3x3 as published, or 7x7 with stride 2 and a max-pool",
+        "model",
+    )
     conv: str = _setting(
         "auto",
         _one_of("auto", "matmul", "plain"),
         "form of the convolution; auto: matmul on CPU, plain elsewhere",
         "model",
     )
-    init_from: str | None = _setting(None, _PATH, "run directory whose global model to start from", "model")
+    init_from: str | None = _setting(None, _PATH, "run directory or model file to start from", "model")
 
     method: str = _setting("rscfed", _one_of(*METHODS), "federated method", "method")
     preset: str = _setting(
@@ -281,6 +287,8 @@ class Config:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {self.clients}")
         if self.model == "simple-cnn" and (self.image_size < 16 or self.image_size % 4):
             raise SettingError("image_size", self.image_size, "simple-cnn takes multiples of 4 from 16 on")
+        if self.model == "resnet18" and self.image_size < 16:
+            raise SettingError("image_size", self.image_size, "resnet18 halves its input up to five times; at least 16")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as a flat dictionary that JSON can hold: the content of config.json."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.modelfile import ENDINGS, is_model_file, read_tensors
 
 MAY_CHANGE = ("rounds", "checkpoint_every")  # a resumed run may differ in these; rounds only upward
 
@@ -88,15 +89,34 @@ class RunDirectory:
             file.write(json.dumps(record) + "\n")
 
 
-def load_config(run: str | Path, *, setting: str) -> Config:
-    """The config of a finished or stopped run."""
+def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
+    """The run directory, and the round if the path is that of a checkpoint: RUN/checkpoints/ROUND."""
+    place = Path(path).absolute()
+    if place.parent.name == "checkpoints" and place.name.isdecimal():
+        return place.parent.parent, int(place.name)
+    return Path(path), None
+
+
+def check_stored(path: str | Path, *, setting: str) -> None:
+    """Refuses a path under which no run, checkpoint or readable model file lies."""
+    if is_model_file(path):
+        read_tensors(path, setting=setting)
+    else:
+        load_config(path, setting=setting)
+
+
+def load_config(path: str | Path, *, setting: str) -> Config:
+    """The config of a finished or stopped run, given its directory or one of its checkpoints."""
+    run, round_ = split_checkpoint(path)
     directory = RunDirectory(run)
     try:
         is_run = directory.config.exists() and directory.checkpoints.exists()
+        is_run &= round_ is None or (directory.checkpoints / str(round_)).is_dir()
     except OSError:
         is_run = False
     if not is_run:
-        raise SettingError(setting, run, "is not a run directory with config.json and checkpoints")
+        reason = "is not a run directory with config.json and checkpoints, nor a checkpoint of one, nor a model file"
+        raise SettingError(setting, path, f"{reason} ({', '.join(ENDINGS)})")
     known = {field.name for field in dataclasses.fields(Config)}
     return Config(**{key: value for key, value in read_json(directory.config, setting=setting).items() if key in known})
 
