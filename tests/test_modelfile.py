@@ -59,7 +59,8 @@ def bad_torch(folder, torch):
     (folder / "truncated.pt").write_bytes(good[: len(good) // 2])
     (folder / "empty.pt").write_bytes(b"")
     (folder / "text.pt").write_text("hello, this is no model")
-    (folder / "class.pt").write_bytes(pickle.dumps({"l1.weight": Evil()}))
+    (folder / "class.pt").write_bytes(pickle.dumps({"l1.weight": Evil()}, protocol=2))
+    (folder / "pickle.pt").write_bytes(pickle.dumps({"l1.weight": Evil()}))
     torch.save({"l1.weight": Evil()}, folder / "class.pth")
     torch.save({"l1.weight": torch.arange(3)}, folder / "ints.pt")
     torch.save({"l1.weight": 3.0}, folder / "number.pt")
@@ -83,6 +84,7 @@ def bad_torch(folder, torch):
         ("text.pt", "is not a readable PyTorch file"),
         ("class.pt", "holds Python objects besides tensors, which are never loaded"),
         ("class.pth", "holds Python objects besides tensors, which are never loaded"),
+        ("pickle.pt", "is not a readable PyTorch file"),
         ("ints.pt", "tensor l1.weight holds torch.int64 values, not floats"),
         ("number.pt", "l1.weight is no tensor"),
         ("list.pt", "holds no state dict"),

@@ -46,7 +46,7 @@ def from_torch_names(arrays: dict[str, np.ndarray], like: Model) -> Model:
     A ValueError names the tensor that is missing, unexpected or of another shape.
     """
     table = _table(like)
-    for name in arrays:
+    for name in sorted(arrays):
         if name not in table and not name.endswith(COUNTER):
             raise ValueError(f"tensor {name} is not part of this model")
     variables: dict[str, Any] = {}

@@ -137,7 +137,11 @@ def matmul_strided(x: Array, kernel: Array, *, stride: int, padding: int) -> Arr
 
 
 def auto_strided(x: Array, kernel: Array, *, stride: int, padding: int) -> Array:
-    """The form that suits the platform, chosen when the program is lowered for it."""
+    """The form that suits the platform, chosen when the program is lowered for it.
+
+    XLA's own convolution is quick on CPU, but not inside a loop, where training has it: there a step of ResNet-18 took
+    15.1 s, and 0.4 s by products (32 pixels, batch 4, one core).
+    """
     static = {"stride": stride, "padding": padding}
     return jax.lax.platform_dependent(
         x, kernel, cpu=partial(matmul_strided, **static), default=partial(plain_strided, **static)

@@ -118,8 +118,8 @@ def test_strided_conv_equals_flax_in_parameters_outputs_and_gradients(x64, form,
 
     np.testing.assert_allclose(our_sines(params, x), their_sines(params, x), rtol=1e-12, atol=1e-12)
     for a, b in zip(
-        jax.tree.leaves(jax.grad(lambda *a: our_sines(*a).sum(), argnums=(0, 1))(params, x)),
-        jax.tree.leaves(jax.grad(lambda *a: their_sines(*a).sum(), argnums=(0, 1))(params, x)),
+        jax.tree.leaves(jax.grad(lambda *both: our_sines(*both).sum(), argnums=(0, 1))(params, x)),
+        jax.tree.leaves(jax.grad(lambda *both: their_sines(*both).sum(), argnums=(0, 1))(params, x)),
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
