@@ -297,3 +297,22 @@ def test_a_model_travels_from_a_run_to_a_file_and_into_the_next_run(here, capsys
     assert (here / "model.safetensors").read_bytes() == before
     assert run("export", "run/checkpoints/1", "model.safetensors", "--force") == 0
     assert evaluated("model.safetensors", *data) == earlier | {"round": None}
+
+
+@pytest.mark.slow
+def test_resnet_trains_and_travels_to_pytorch_and_back(here, capsys):
+    torch = pytest.importorskip("torch")
+    from tests.models import torch_models
+
+    data = ["--dataset", "synthetic:train=40,test=20,classes=3,size=16", "--image-size", "16"]
+    few = ["--clients", "2", "--subset-size", "2", "--subsets", "1", "--batch-size", "8", "--rounds", "1"]
+    network = ["--model", "resnet18", "--devices", "1", "--out", "run", "--quiet"]
+    assert run("train", *data, *few, *network) == 0
+    assert run("export", "run", "model.pt") == 0
+    torch_models.resnet18(3, stem="cifar").load_state_dict(torch.load("model.pt", weights_only=True))
+    results = []
+    for arguments in (["run"], ["model.pt", *data, "--model", "resnet18"]):
+        assert run("evaluate", *arguments) == 0
+        results.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert results[0]["round"] == 1
+    assert results[1] == results[0] | {"round": None}

@@ -162,6 +162,14 @@ def test_the_form_is_chosen_for_the_platform_that_a_program_is_lowered_for(platf
     assert ("stablehlo.convolution" in text) == (form == "plain")
 
 
+@pytest.mark.parametrize(("platform", "form"), [("cpu", "matmul"), ("cuda", "plain"), ("tpu", "plain")])
+def test_the_strided_form_is_chosen_for_the_platform(platform, form):
+    kernel, x = jnp.zeros((3, 3, 2, 4)), jnp.zeros((2, 6, 6, 2))
+    convolve = jax.jit(lambda x, kernel: STRIDED_FORMS["auto"](x, kernel, stride=2, padding=1))
+    text = jax.export.export(convolve, platforms=[platform])(x, kernel).mlir_module()
+    assert ("stablehlo.convolution" in text) == (form == "plain")
+
+
 def test_initial_values_follow_pytorchs_rule():
     values = uniform_by_fan_in(75)(jax.random.key(0), (5, 5, 3, 600))
     assert float(jnp.abs(values).max()) <= 75**-0.5
