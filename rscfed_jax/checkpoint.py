@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -120,18 +119,17 @@ class Checkpoints:
         state = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), state, plain)
         return state._replace(key=jax.random.wrap_key_data(state.key)), history
 
-    def restore_model(self, like: Model, *, warn: Warn) -> tuple[Model, int] | None:
-        """The newest valid global model and its round; a ValueError if its parameters are not those of `like`."""
-        found = self._newest_valid(("model",), warn, put_aside=False)
-        if found is None:
-            return None
-        round_, items = found
-        return jax.tree.map(jnp.asarray, _unflat(items["model"], like)), round_
+    def restore_model(self, round_: int | None = None, *, warn: Warn) -> tuple[Model, int] | None:
+        """The newest valid global model, or that of one round, and its round."""
+        found = self._newest_valid(("model",), warn, put_aside=False, only=round_)
+        return None if found is None else (_nested(found[1]["model"]), found[0])
 
-    def _newest_valid(self, names: Sequence[str], warn: Warn, *, put_aside: bool) -> tuple[int, dict[str, Any]] | None:
-        """Round and items of the newest checkpoint that can be read as it was written."""
+    def _newest_valid(
+        self, names: Sequence[str], warn: Warn, *, put_aside: bool, only: int | None = None
+    ) -> tuple[int, dict[str, Any]] | None:
+        """Round and items of the newest checkpoint, or of that of one round, that can be read as it was written."""
         wanted = {name: RestoreArrays() for name in names}
-        for round_ in sorted(self._manager.all_steps(), reverse=True):
+        for round_ in sorted(self._manager.all_steps(), reverse=True) if only is None else [only]:
             place = self.directory / str(round_)
             try:
                 items = self._manager.restore(round_, args=ocp.args.Composite(**wanted))
@@ -169,6 +167,18 @@ def _unflat(arrays: Arrays, like: Any) -> Any:
     if {name: (leaf.shape, leaf.dtype) for name, leaf in arrays.items()} != wanted:
         raise ValueError("the arrays have other names, shapes or types")
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
+
+
+def _nested(arrays: Arrays) -> Model:
+    """Nested dictionaries of the leaves that `_flat` named after their place in such."""
+    tree: Model = {}
+    for name, leaf in arrays.items():
+        *path, last = name.split(".")
+        branch = tree
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch[last] = leaf
+    return tree
 
 
 def _with_rows_of(leaf: np.ndarray, like: jax.Array) -> np.ndarray:

@@ -20,9 +20,10 @@ from rscfed_jax.data.dataset import Dataset, pixel_statistics
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.partition import save_partition
 from rscfed_jax.data.sources import dataset_of
+from rscfed_jax.modelfile import check_target, is_model_file
 from rscfed_jax.paper import reproduce
 from rscfed_jax.paper.tables import DECIDED, TABLES
-from rscfed_jax.rundir import RunDirectory, load_config
+from rscfed_jax.rundir import RunDirectory, check_stored, load_config
 from rscfed_jax.signals import StopSignals
 
 GROUPS_OF_DATA = ("data", "federation")
@@ -76,12 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser(
         "evaluate",
         help="test the model of a run",
-        description="Test the newest model of a run, on its own data unless flags say otherwise. "
-        "The last line is one JSON object.",
+        description="Test the newest model of a run, on its own data unless flags say otherwise, "
+        "or a model file, on the data and with the network that flags name. The last line is one JSON object.",
         allow_abbrev=False,
     )
-    evaluate.add_argument("path", help="run directory")
-    _add_settings(evaluate, groups=GROUPS_OF_DATA)
+    evaluate.add_argument("path", help="run directory, one of its checkpoints, or a model file")
+    _add_settings(evaluate, groups=(*GROUPS_OF_DATA, "model"), leave_out=("init_from",))
+    _add_settings(evaluate, groups=("run",), only=("seed",))
     evaluate.set_defaults(run=_evaluate)
 
     table = commands.add_parser(
@@ -98,6 +100,17 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--quiet", action="store_true", help="no progress, only the table")
     _add_settings(table, groups=None, leave_out=DECIDED)
     table.set_defaults(run=_reproduce)
+
+    export = commands.add_parser(
+        "export",
+        help="write the model of a run as a file for PyTorch",
+        description="Write the newest global model of a run with the names of the published PyTorch code.",
+        allow_abbrev=False,
+    )
+    export.add_argument("run_dir", metavar="RUN_DIR", help="run directory, or one of its checkpoints")
+    export.add_argument("file", metavar="FILE", help="ends in .safetensors, or in .pt or .pth for a state dict")
+    export.add_argument("--force", action="store_true", help="overwrite FILE if it is there")
+    export.set_defaults(run=_export)
 
     data = commands.add_parser(
         "data",
@@ -175,7 +188,7 @@ def _train(arguments: argparse.Namespace) -> int:
     directory = RunDirectory(default if arguments.out is None else arguments.out)
     directory.check(config, resume=arguments.resume)
     if config.init_from is not None:
-        load_config(config.init_from, setting="init_from")
+        check_stored(config.init_from, setting="init_from")
     federation = build_federation(config)
     _start_jax()
     from rscfed_jax.experiment import Stopped, train
@@ -255,13 +268,29 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    config = load_config(arguments.path, setting="PATH").replace(**_settings(arguments))
+    settings = _settings(arguments)
+    if is_model_file(arguments.path):
+        check_stored(arguments.path, setting="PATH")
+        config = Config(subset_size=1, **settings)
+    else:
+        config = load_config(arguments.path, setting="PATH").replace(**settings)
     dataset_of(config)
     _start_jax()
     from rscfed_jax.experiment import evaluate_run
 
     metrics, round_ = evaluate_run(arguments.path, config)
     print(json.dumps({"round": round_} | {name: float(getattr(metrics, name)) for name in METRICS}))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    load_config(arguments.run_dir, setting="RUN_DIR")
+    check_target(arguments.file, setting="FILE", overwrite=arguments.force)
+    _start_jax()
+    from rscfed_jax.stored_model import export_model
+
+    round_ = export_model(arguments.run_dir, arguments.file)
+    print(f"model of round {round_}: {arguments.file}")
     return 0
 
 

@@ -115,9 +115,23 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 # Numbers of the authors' commands: for SVHN and CIFAR-100, which serve all data but isic2018, and for that.
-USUAL: dict[str, Any] = {"image_size": 32, "batch_size": 64, "lr_labeled": 0.03, "lr_unlabeled": 0.021, "ema": 0.999}
+USUAL: dict[str, Any] = {
+    "model": "simple-cnn",
+    "image_size": 32,
+    "batch_size": 64,
+    "lr_labeled": 0.03,
+    "lr_unlabeled": 0.021,
+    "ema": 0.999,
+}
 ISIC: dict[str, dict[str, Any]] = {
-    "paper": {"image_size": 224, "batch_size": 12, "lr_labeled": 0.002, "lr_unlabeled": 0.001, "beta": 0.01},
+    "paper": {
+        "model": "resnet18",
+        "image_size": 224,
+        "batch_size": 12,
+        "lr_labeled": 0.002,
+        "lr_unlabeled": 0.001,
+        "beta": 0.01,
+    },
 }
 ISIC["published"] = ISIC["paper"] | {"beta_labeled": 0.01, "labeled_multiplier": 200.0}
 # What a baseline's own code has.
@@ -188,14 +202,25 @@ class Config:
         "federation",
     )
 
-    model: str = _setting("simple-cnn", _one_of("simple-cnn"), "network of every client", "model")
+    model: str = _setting(
+        None,
+        _one_of("simple-cnn", "resnet18"),
+        "network of every client (default simple-cnn; isic2018 resnet18)",
+        "model",
+    )
+    stem: str = _setting(
+        "cifar",
+        _one_of("cifar", "imagenet"),
+        "first layers of resnet18: 3x3 as published, or 7x7 with stride 2 and a max-pool",
+        "model",
+    )
     conv: str = _setting(
         "auto",
         _one_of("auto", "matmul", "plain"),
         "form of the convolution; auto: matmul on CPU, plain elsewhere",
         "model",
     )
-    init_from: str | None = _setting(None, _PATH, "run directory whose global model to start from", "model")
+    init_from: str | None = _setting(None, _PATH, "run directory or model file to start from", "model")
 
     method: str = _setting("rscfed", _one_of(*METHODS), "federated method", "method")
     preset: str = _setting(
@@ -342,6 +367,8 @@ class Config:
             raise SettingError("resize", self.resize, f"must be at least --image-size {self.image_size}")
         if self.model == "simple-cnn" and (self.image_size < 16 or self.image_size % 4):
             raise SettingError("image_size", self.image_size, "simple-cnn takes multiples of 4 from 16 on")
+        if self.model == "resnet18" and self.image_size < 16:
+            raise SettingError("image_size", self.image_size, "resnet18 halves its input up to five times; at least 16")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as a flat dictionary that JSON can hold: the content of config.json."""

@@ -1,6 +1,5 @@
 """The host's side of a run: compile, run chunks of rounds, evaluate, log, checkpoint, tell the user."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.checkpoint import Checkpoints
-from rscfed_jax.config import Config, SettingError
+from rscfed_jax.config import Config
 from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.resize import resize
@@ -23,8 +22,9 @@ from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.rounds import Algorithm, RoundReport, State, place_state, run_rounds
-from rscfed_jax.rundir import RunDirectory, load_config, read_json, write_json
+from rscfed_jax.rundir import RunDirectory, check_stored, read_json, write_json
 from rscfed_jax.simulation import Simulation, build_simulation, make_network
+from rscfed_jax.stored_model import load_model
 from rscfed_jax.types import Model
 
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
@@ -86,32 +86,23 @@ def train(
         return _run(config, simulation, directory, checkpoints, progress=progress, stop=stop)
 
 
-def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int]:
-    """Metrics of the newest model in a run directory on the test set of `config`, and the model's round."""
+def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int | None]:
+    """Metrics on the test set of `config`, and the model's round, if it is known.
+
+    The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file.
+    """
     dataset = dataset_of(config)
     network = make_network(config, dataset.classes)
     images = jnp.zeros((3, config.image_size, config.image_size, 1))
     like = jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))
-    model, round_ = _load_model(path, like, setting="PATH")
+    model, round_ = load_model(path, like, setting="PATH")
     return evaluate(network, model, test_to_device(dataset, image_size=config.image_size))[0], round_
 
 
-def _load_model(path: str | Path, like: Model, *, setting: str) -> tuple[Model, int]:
-    """The newest global model in a run directory, and its round."""
-    with Checkpoints(RunDirectory(path).checkpoints, read_only=True) as checkpoints:
-        try:
-            found = checkpoints.restore_model(like, warn=lambda text: print(text, file=sys.stderr))
-        except ValueError:
-            raise SettingError(setting, path, "its model has other parameters than these settings ask for") from None
-        if found is None:
-            raise SettingError(setting, path, "holds no valid checkpoint")
-        return found
-
-
 def _start_from(path: str, state: State) -> State:
-    """The state with the global model of another run."""
-    load_config(path, setting="init_from")
-    model, _ = _load_model(path, state.model, setting="init_from")
+    """The state with the global model of another run, or of a file."""
+    check_stored(path, setting="init_from")
+    model, _ = load_model(path, state.model, setting="init_from")
     return state._replace(model=model, initial_model=jax.tree.map(jnp.copy, model))
 
 

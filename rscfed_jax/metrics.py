@@ -12,6 +12,7 @@ from rscfed_jax.data.table import TestData
 from rscfed_jax.types import Array, Model
 
 EVAL_BATCH = 250
+EVAL_PIXELS = EVAL_BATCH * 32 * 32  # larger images are evaluated in smaller batches, or memory would run out
 
 
 class Metrics(NamedTuple):
@@ -78,7 +79,8 @@ def evaluate(network: nn.Module, model: Model, test: TestData) -> tuple[Metrics,
         return jax.nn.softmax(network.apply(model, pixels, train=False).astype(jnp.float32))
 
     count = len(test.labels)
-    batch = min(EVAL_BATCH, count)
+    _, height, width = test.images.shape
+    batch = min(EVAL_BATCH, max(EVAL_PIXELS // (height * width), 1), count)
     rows = jnp.minimum(jnp.arange(-(-count // batch) * batch), count - 1).reshape(-1, batch)
     scores = jax.lax.map(lambda part: probabilities(test.images[part]), rows)
     return metrics_of(scores.reshape(-1, scores.shape[-1])[:count], test.labels)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.modelfile import ENDINGS, is_model_file, read_tensors
 
 MAY_CHANGE = ("rounds", "checkpoint_every")  # a resumed run may differ in these; rounds only upward
 
@@ -59,12 +60,12 @@ class RunDirectory:
             pass
 
     def _check_same_settings(self, config: Config) -> None:
-        before, now = read_json(self.config, setting="out"), config.to_dict()
-        different = [name for name in now if before.get(name) != now[name] and name not in MAY_CHANGE]
+        before, now = _stored_config(self.config, setting="out").to_dict(), config.to_dict()
+        different = [name for name in now if before[name] != now[name] and name not in MAY_CHANGE]
         if different:
-            changes = ", ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in different)
+            changes = ", ".join(f"{name} was {before[name]} and is {now[name]}" for name in different)
             raise SettingError("resume", self.path, f"the run there has other settings: {changes}")
-        if now["rounds"] < before.get("rounds", 0):
+        if now["rounds"] < before["rounds"]:
             raise SettingError(
                 "rounds", now["rounds"], f"a resumed run must have at least its {before['rounds']} rounds"
             )
@@ -113,17 +114,41 @@ class RunDirectory:
         return records
 
 
-def load_config(run: str | Path, *, setting: str) -> Config:
-    """The config of a finished or stopped run."""
+def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
+    """The run directory, and the round if the path is that of a checkpoint: RUN/checkpoints/ROUND."""
+    place = Path(path).absolute()
+    if place.parent.name == "checkpoints" and place.name.isdecimal():
+        return place.parent.parent, int(place.name)
+    return Path(path), None
+
+
+def check_stored(path: str | Path, *, setting: str) -> None:
+    """Refuses a path under which no run, checkpoint or readable model file lies."""
+    if is_model_file(path):
+        read_tensors(path, setting=setting)
+    else:
+        load_config(path, setting=setting)
+
+
+def load_config(path: str | Path, *, setting: str) -> Config:
+    """The config of a finished or stopped run, given its directory or one of its checkpoints."""
+    run, round_ = split_checkpoint(path)
     directory = RunDirectory(run)
     try:
         is_run = directory.config.exists() and directory.checkpoints.exists()
+        is_run &= round_ is None or (directory.checkpoints / str(round_)).is_dir()
     except OSError:
         is_run = False
     if not is_run:
-        raise SettingError(setting, run, "is not a run directory with config.json and checkpoints")
+        reason = "is not a run directory with config.json and checkpoints, nor a checkpoint of one, nor a model file"
+        raise SettingError(setting, path, f"{reason} ({', '.join(ENDINGS)})")
+    return _stored_config(directory.config, setting=setting)
+
+
+def _stored_config(path: Path, *, setting: str) -> Config:
+    """The config in a file; a setting that the version which wrote it did not have gets its default."""
     known = {field.name for field in dataclasses.fields(Config)}
-    return Config(**{key: value for key, value in read_json(directory.config, setting=setting).items() if key in known})
+    return Config(**{key: value for key, value in read_json(path, setting=setting).items() if key in known})
 
 
 def read_json(path: Path, *, setting: str) -> dict[str, Any]:

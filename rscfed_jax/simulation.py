@@ -34,7 +34,8 @@ class Simulation(NamedTuple):
 
 def make_network(config: Config, classes: int) -> nn.Module:
     """The network of every client."""
-    return MODELS[config.model](classes, conv=config.conv, dtype=jnp.dtype(config.dtype))
+    more = {"stem": config.stem} if config.model == "resnet18" else {}
+    return MODELS[config.model](classes, conv=config.conv, dtype=jnp.dtype(config.dtype), **more)
 
 
 def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -> tuple[Algorithm, Algorithm]:

@@ -97,6 +97,8 @@ BAD = [
     (["--chunk", "0"], ["--chunk 0", "at least 1, or auto"]),
     (["--devices", "some"], ["--devices some", "at least 1, or auto"]),
     (["--image-size", "30"], ["--image-size 30", "multiples of 4"]),
+    (["--model", "resnet18", "--image-size", "8"], ["--image-size 8", "resnet18", "at least 16"]),
+    (["--model", "resnet18", "--stem", "wide"], ["--stem wide", "cifar, imagenet"]),
     (["--eval-every", "0"], ["--eval-every 0", "at least 1"]),
     (["--partition-file", "missing.npz"], ["--partition-file missing.npz", "no such file"]),
     (["--partition-file", "range.npz", "--clients", "2", "--subset-size", "2"], ["index 12000", "0 to 11999"]),
@@ -106,6 +108,8 @@ BAD = [
     (["--gamma", "iid", "--min-client-size", "1300"], ["--min-client-size 1300", "1200"]),
     (["--clients", "2000", "--min-client-size", "6"], ["--min-client-size 6", "in 1000 draws"]),
     (["--init-from", "missing"], ["--init-from missing", "not a run directory"]),
+    (["--init-from", "missing.safetensors"], ["--init-from missing.safetensors", "cannot be read"]),
+    (["--init-from", "text.safetensors"], ["--init-from text.safetensors", "not a readable safetensors file"]),
     (["--out", "taken"], ["--out taken", "holds a run already"]),
     (["--out", "text.npz/run"], ["--out text.npz/run", "cannot be written"]),
     (["--out", "text.npz"], ["--out text.npz", "cannot be written"]),
@@ -134,6 +138,7 @@ def bad_files(tmp_path_factory):
     save_npz(folder / "empty.npz", train_images=np.zeros((0, 8, 8, 3), np.uint8), train_labels=np.zeros(0, int))
     save_npz(folder / "pickled.npz", train_labels=np.array([None] * 20))
     (folder / "text.npz").write_text("hello")
+    (folder / "text.safetensors").write_text("hello")
     np.savez(folder / "range.npz", client_0=np.arange(10), client_1=np.array([12_000]))
     np.savez(folder / "twice.npz", client_0=np.arange(10), client_1=np.array([5]))
     (folder / "taken").mkdir()
@@ -163,6 +168,9 @@ def test_bad_input_ends_in_exit_code_2_and_one_line_and_writes_nothing(bad_files
     [
         (["evaluate", "missing"], "PATH missing: is not a run directory"),
         (["evaluate", "x" * 300], "is not a run directory"),
+        (["evaluate", "missing.safetensors"], "PATH missing.safetensors: cannot be read: No such file"),
+        (["evaluate", "missing/checkpoints/3"], "PATH missing/checkpoints/3: is not a run directory"),
+        (["export", "missing", "model.safetensors"], "RUN_DIR missing: is not a run directory"),
         (["data", "mnist"], "--dataset mnist"),
         (["data", "fashion", "--labeled-clients", "20"], "--labeled-clients 20"),
         (["data", "fashion", "--figure", "missing/p.png"], "--figure missing/p.png"),
@@ -186,12 +194,14 @@ def test_bad_input_to_the_other_commands(here, capsys, arguments, said):
 def test_a_refusal_does_not_import_jax():
     code = (
         "import sys; from rscfed_jax.cli import main; assert main(['train', '--subset-size', '11']) == 2; "
-        "assert main(['train', '--dataset', 'npz:missing']) == 2; assert 'jax' not in sys.modules"
+        "assert main(['train', '--dataset', 'npz:missing']) == 2; "
+        "assert main(['train', '--init-from', 'missing.safetensors']) == 2; "
+        "assert main(['evaluate', 'missing.safetensors']) == 2; assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["data"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["export"], ["data"]])
 def test_help_everywhere(capsys, command):
     assert run(*command, "--help") == 0
     assert "usage: rscfed-jax" in capsys.readouterr().out
@@ -259,3 +269,66 @@ def test_train_writes_the_contract_and_evaluate_agrees(here, capsys):
     assert run(*same) == 0
     assert "the run is finished" in capsys.readouterr().err
     assert (here / "run" / "summary.json").read_text() == before
+
+
+def test_a_model_travels_from_a_run_to_a_file_and_into_the_next_run(here, capsys):
+    assert run("train", *TINY, "--rounds", "2", "--checkpoint-every", "1", "--out", "run", "--quiet") == 0
+    assert run("export", "run", "model.safetensors") == 0
+    assert "model of round 2: model.safetensors" in capsys.readouterr().out
+
+    def evaluated(*arguments):
+        assert run("evaluate", *arguments) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    of_run = evaluated("run")
+    data = TINY[:4]
+    assert evaluated("model.safetensors", *data) == of_run | {"round": None}
+    assert evaluated("run/checkpoints/2") == of_run
+    first = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()][1]
+    earlier = evaluated("run/checkpoints/1")
+    assert earlier["round"] == 1
+    assert earlier["accuracy"] == pytest.approx(first["accuracy"])
+
+    start = ["--init-from", "model.safetensors", "--rounds", "1"]
+    assert run("train", *TINY, *start, "--out", "next", "--quiet") == 0
+    began = json.loads((here / "next" / "metrics.jsonl").read_text().splitlines()[0])
+    assert began["accuracy"] == pytest.approx(of_run["accuracy"])
+
+    # What does not fit is refused in one line, and nothing is overwritten unasked.
+    before = (here / "model.safetensors").read_bytes()
+    capsys.readouterr()
+    for arguments, said in [
+        (["export", "run", "model.safetensors"], "FILE model.safetensors: is there already; add --force"),
+        (["export", "run", "model.npz"], "FILE model.npz: must end in .safetensors, .pt, .pth"),
+        (["export", "run", "nowhere/model.safetensors"], "must be a file in a folder that is there"),
+        (["export", "run/checkpoints/7", "new.safetensors"], "RUN_DIR run/checkpoints/7: is not a run directory"),
+        (["evaluate", "model.safetensors"], "PATH model.safetensors: tensor features.fc1.weight has shape (120, 16)"),
+        (["evaluate", "model.safetensors", *data, "--model", "resnet18"], "features.conv1.bias is not part"),
+        (["evaluate", "run", "--model", "resnet18"], "PATH run: its model has other parameters"),
+    ]:
+        assert run(*arguments) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert err.count("\n") == 1
+    assert (here / "model.safetensors").read_bytes() == before
+    assert run("export", "run/checkpoints/1", "model.safetensors", "--force") == 0
+    assert evaluated("model.safetensors", *data) == earlier | {"round": None}
+
+
+@pytest.mark.slow
+def test_resnet_trains_and_travels_to_pytorch_and_back(here, capsys):
+    torch = pytest.importorskip("torch")
+    from tests.models import torch_models
+
+    data = ["--dataset", "synthetic:train=40,test=20,classes=3,size=16", "--image-size", "16"]
+    few = ["--clients", "2", "--subset-size", "2", "--subsets", "1", "--batch-size", "8", "--rounds", "1"]
+    network = ["--model", "resnet18", "--devices", "1", "--out", "run", "--quiet"]
+    assert run("train", *data, *few, *network) == 0
+    assert run("export", "run", "model.pt") == 0
+    torch_models.resnet18(3, stem="cifar").load_state_dict(torch.load("model.pt", weights_only=True))
+    results = []
+    for arguments in (["run"], ["model.pt", *data, "--model", "resnet18"]):
+        assert run("evaluate", *arguments) == 0
+        results.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert results[0]["round"] == 1
+    assert results[1] == results[0] | {"round": None}
