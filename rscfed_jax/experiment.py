@@ -17,7 +17,7 @@ from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.data.table import pack_pixels, test_to_device
-from rscfed_jax.history import History, summarise
+from rscfed_jax.history import History, check_finite, summarise
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
@@ -227,5 +227,6 @@ def _warm_up(config: Config, program: Any, run: Any, state: State, capacity: int
     while (left := -int(state.round)) > 0:
         if stop():
             raise Stopped("stopped in the warm-up, of which nothing is saved")
-        state, _ = run(program, state, min(left, capacity))
+        state, reports = run(program, state, min(left, capacity))
+        check_finite(reports, first=1 - left)
     return state._replace(initial_model=jax.tree.map(jnp.copy, state.model))

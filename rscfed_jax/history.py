@@ -51,10 +51,9 @@ class History:
 
     def add_rounds(self, reports: RoundReport, *, first: int) -> None:
         """Takes in host reports [rounds, ...], the first of them of round `first`; refuses a model that diverged."""
+        check_finite(reports, first=first)
         for number in range(len(reports.finite)):
-            report = RoundReport(*(leaf[number] for leaf in reports))
-            if not report.finite:
-                raise DivergedError(_why_diverged(report, first + number))
+            report = _round_of(reports, number)
             self.pending.append(
                 {
                     "labeled_loss": _finite_or_none(report.labeled_loss),
@@ -76,12 +75,23 @@ class History:
         return record
 
 
+def check_finite(reports: RoundReport, *, first: int) -> None:
+    """Refuses host reports [rounds, ...] after one of which the global model is not finite; `first` is their first."""
+    for number in np.flatnonzero(~reports.finite)[:1]:
+        raise DivergedError(_why_diverged(_round_of(reports, number), first + int(number)))
+
+
+def _round_of(reports: RoundReport, number: int) -> RoundReport:
+    return RoundReport(*(leaf[number] for leaf in reports))
+
+
 def _why_diverged(report: RoundReport, round_: int) -> str:
+    when = f"round {round_}" if round_ > 0 else "a warm-up round"
     far = report.subsets[~np.isfinite(report.distances) | report.broken]
     named = sorted(set((far if far.size else report.subsets).ravel().tolist()))
     which = "whose model was not finite or endlessly far away" if far.size else "that took part"
     clients = ", ".join(map(str, named))
-    return f"the global model is no longer finite after round {round_}; the clients {which}: {clients}"
+    return f"the global model is no longer finite after {when}; the clients {which}: {clients}"
 
 
 def _finite_or_none(value: np.ndarray) -> float | None:

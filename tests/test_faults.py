@@ -10,7 +10,7 @@ import pytest
 
 from rscfed_jax.config import Config
 from rscfed_jax.faults import ATTACKS, NOISE, Faults
-from rscfed_jax.history import DivergedError, History
+from rscfed_jax.history import DivergedError, History, check_finite
 from rscfed_jax.methods.base import Method, by_data_amount
 from rscfed_jax.metrics import Metrics
 from rscfed_jax.repeat import REPEATS, retrain
@@ -123,6 +123,12 @@ def test_a_global_model_that_is_no_longer_finite_is_reported_with_its_clients():
     history = History(best_model=None)
     with pytest.raises(DivergedError, match=r"after round 7; the clients .*: 0, 1, 2, 3, 4"):
         history.add_rounds(jax.tree.map(lambda leaf: np.asarray(leaf)[None], report), first=7)
+
+
+def test_a_warm_up_that_diverges_is_told_as_such():
+    report = report_of(finite=[False], broken=np.zeros((1, 2, 2), bool), subsets=[[[0, 2], [2, 0]]])
+    with pytest.raises(DivergedError, match="after a warm-up round; the clients that took part: 0, 2"):
+        check_finite(report, first=-3)
 
 
 def report_of(**changes):
