@@ -1,0 +1,229 @@
+"""What the commands do: each takes the parsed arguments and returns an exit code.
+
+JAX is imported only after every setting and every input file has been checked.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rscfed_jax.config import Config, SettingError, read_setting
+from rscfed_jax.data.dataset import Dataset, pixel_statistics
+from rscfed_jax.data.federation import Federation, build_federation
+from rscfed_jax.data.partition import save_partition
+from rscfed_jax.data.sources import dataset_of
+from rscfed_jax.modelfile import check_target, is_model_file
+from rscfed_jax.paper import reproduce
+from rscfed_jax.rundir import RunDirectory, check_stored, load_config, read_json
+from rscfed_jax.signals import StopSignals
+
+MOST_CLASSES = 20  # that a table shows
+FIGURES = (".png", ".pdf", ".svg")
+METRICS = ("accuracy", "auc", "precision", "recall")
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings given by hand."""
+    given = {}
+    for name, value in vars(arguments).items():
+        if name.startswith("setting_"):
+            name = name.removeprefix("setting_")
+            given[name] = value if isinstance(value, bool) else read_setting(name, value)
+    return given
+
+
+def start_jax() -> None:
+    """Uses every core, and remembers compiled programs so that a second start is quick."""
+    import jax
+
+    from rscfed_jax.clients import use_all_cores
+
+    use_all_cores()
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(home / "rscfed_jax" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Trains a federation."""
+    config = Config(**settings_of(arguments))
+    default = f"runs/{Path(config.dataset.partition(':')[0]).name}-{config.method}-seed{config.seed}"
+    directory = RunDirectory(default if arguments.out is None else arguments.out)
+    directory.check(config, resume=arguments.resume)
+    if config.init_from is not None:
+        check_stored(config.init_from, setting="init_from")
+    federation = build_federation(config)
+    start_jax()
+    from rscfed_jax import experiment
+
+    def work(stop: Callable[[], bool]) -> None:
+        shown = {"progress": not arguments.quiet, "stop": stop}
+        experiment.train(config, out=directory.path, resume=arguments.resume, federation=federation, **shown)
+
+    code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
+    if code == 0:
+        _print_result(read_json(directory.summary, setting="out"), directory)
+    return code
+
+
+def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_on: str) -> int:
+    """Runs `work(stop)`; the exit code says whether it came to its end, was stopped by a signal, or diverged."""
+    from rscfed_jax.experiment import Stopped
+    from rscfed_jax.history import DivergedError
+
+    with StopSignals() as signals:
+        try:
+            work(signals.received)
+        except Stopped as stopped:
+            print(f"{stopped}; {go_on}", file=sys.stderr)
+            return 128 + signals.number
+        except DivergedError as error:
+            print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
+            return 3
+    return 0
+
+
+def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
+    print(f"{'':<28}" + "".join(f"{name:>11}" for name in METRICS))
+    rows = {
+        "mean of last 5 evaluations": summary["final"],
+        f"best, round {summary['best']['round']} (oracle)": summary["best"],
+    }
+    for name, metrics in rows.items():
+        print(f"{name:<28}" + "".join(f"{metrics[metric]:>11.2%}" for metric in METRICS))
+    print(f"{summary['seconds_per_round']:.2f} s per round on {summary['device']}")
+    print(f"curve: {directory.curve}")
+    print(f"run:   {directory.path}")
+
+
+def reproduce_table(arguments: argparse.Namespace) -> int:
+    """Runs a table of the paper."""
+    seeds = int(arguments.seeds) if arguments.seeds.isdecimal() and len(arguments.seeds) < 5 else 0
+    if seeds < 1:
+        raise SettingError("seeds", arguments.seeds, "must be a whole number from 1 to 9999")
+    settings = {"rounds": 1000} | settings_of(arguments)
+    dataset = settings.get("dataset", "fashion")
+    out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
+    jobs = reproduce.plan(arguments.table, settings, seeds=seeds, out=out)
+    seconds = []
+    for job, federation in zip(jobs, reproduce.federations(jobs), strict=True):
+        seconds.append(0.0 if job.finished else reproduce.estimated_seconds(job.config, federation))
+        if arguments.dry_run:
+            given = " ".join(f"{name}={value}" for name, value in job.cell.settings.items())
+            state = "finished" if job.finished else f"about {seconds[-1] / 60:.1f} min"
+            print(f"{job.cell.name:<28} seed {job.config.seed}  {state:<16} {given}")
+    if arguments.dry_run:
+        print(f"{len(jobs)} runs, about {sum(seconds) / 3600:.2f} h for the simple CNN on two CPU cores")
+        return 0
+    start_jax()
+
+    def say(text: str) -> None:
+        if not arguments.quiet:
+            print(text, file=sys.stderr)
+
+    def work(stop: Callable[[], bool]) -> None:
+        reproduce.run(jobs, progress=not arguments.quiet, say=say, stop=stop)
+
+    code = _stoppable(work, command="reproduce", go_on="the same command goes on")
+    if code == 0:
+        print(reproduce.write_report(arguments.table, jobs, seeds=seeds, out=out))
+        print(f"files: {out}/table.md, table.csv, curves.png")
+    return code
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Tests a model."""
+    settings = settings_of(arguments)
+    if is_model_file(arguments.path):
+        check_stored(arguments.path, setting="PATH")
+        config = Config(subset_size=1, **settings)
+    else:
+        config = load_config(arguments.path, setting="PATH").replace(**settings)
+    dataset_of(config)
+    start_jax()
+    from rscfed_jax.experiment import evaluate_run
+
+    metrics, round_ = evaluate_run(arguments.path, config)
+    print(json.dumps({"round": round_} | {name: float(getattr(metrics, name)) for name in METRICS}))
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Writes a model for PyTorch."""
+    load_config(arguments.run_dir, setting="RUN_DIR")
+    check_target(arguments.file, setting="FILE", overwrite=arguments.force)
+    start_jax()
+    from rscfed_jax.stored_model import export_model
+
+    round_ = export_model(arguments.run_dir, arguments.file)
+    print(f"model of round {round_}: {arguments.file}")
+    return 0
+
+
+def data(arguments: argparse.Namespace) -> int:
+    """Shows a data set and its partition."""
+    config = Config(dataset=arguments.dataset, subset_size=1, **settings_of(arguments))
+    if arguments.figure and Path(arguments.figure).suffix not in FIGURES:
+        raise SettingError("figure", arguments.figure, f"must end in one of {', '.join(FIGURES)}")
+    federation = build_federation(config)
+    files = {"figure": (arguments.figure, _draw_partition), "export": (arguments.export, _export_partition)}
+    files = {setting: (path, write) for setting, (path, write) in files.items() if path is not None}
+    for setting, (path, write) in files.items():
+        try:
+            write(federation, path)
+        except (OSError, ValueError) as error:
+            raise SettingError(setting, path, f"cannot be written: {error}") from None
+    _print_dataset(config, federation.dataset)
+    _print_partition(federation)
+    for setting, (path, _) in files.items():
+        print(f"{setting}: {path}")
+    return 0
+
+
+def _draw_partition(federation: Federation, path: str) -> None:
+    from rscfed_jax.report.plots import plot_partition
+
+    plot_partition(federation.class_counts, federation.labeled, path)
+
+
+def _export_partition(federation: Federation, path: str) -> None:
+    save_partition(path, federation.members)
+
+
+def _print_dataset(config: Config, dataset: Dataset) -> None:
+    shape = "x".join(map(str, dataset.train_images.shape[1:]))
+    print(f"{config.dataset}: {dataset.origin or 'drawn at random'}")
+    print(f"{len(dataset.train_images)} training and {len(dataset.test_images)} test images, {shape}")
+    mean, std = pixel_statistics(dataset.train_images)
+    for name, own, constants in (("mean", mean, dataset.mean), ("standard deviation", std, dataset.std)):
+        in_use = "these are in use" if constants is None else f"in use: {_numbers(constants)}"
+        print(f"{name} of the training images: {_numbers(own / 255)}; {in_use}")
+    counts = [np.bincount(labels, minlength=dataset.classes) for labels in (dataset.train_labels, dataset.test_labels)]
+    names = dataset.class_names or [""] * dataset.classes
+    shown = min(dataset.classes, MOST_CLASSES)
+    print(f"{'class':>6} {'train':>7} {'test':>7}")
+    for label in range(shown):
+        print(f"{label:>6} {counts[0][label]:>7} {counts[1][label]:>7}  {names[label]}".rstrip())
+    if dataset.classes > shown:
+        print(f"(classes {shown} to {dataset.classes - 1} not shown)")
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.4f}" for value in values)
+
+
+def _print_partition(federation: Federation) -> None:
+    counts = federation.class_counts
+    width = max(5, len(str(counts.max())) + 1)
+    shown = range(min(federation.dataset.classes, MOST_CLASSES))
+    print(f"{'client':>6} {'labels':>6} {'size':>6}  " + "".join(f"{label:>{width}}" for label in shown))
+    for client, visible in enumerate(federation.label_visible):
+        row = "".join(f"{counts[client, label]:>{width}}" for label in shown)
+        print(f"{client:>6} {visible.sum():>6} {len(visible):>6}  {row}")
