@@ -2,8 +2,9 @@
 
     python benchmarks/attack.py               # some minutes on two cores
 
-Ten clients of a fifth of the Fashion-MNIST subset, one of them labeled, ten warm-up rounds and 15 rounds, one seed. The
-attackers are the last unlabeled clients; see `rscfed_jax/faults.py` for what they send.
+Ten clients of a fifth of the Fashion-MNIST subset, one of them labeled, 60 warm-up rounds and 15 rounds, one seed. Beta
+is a fifth of its default as well: what counts is beta by a client's data amount. The attackers are the last unlabeled
+clients; see `rscfed_jax/faults.py` for what they send.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import rscfed_jax as rj
 METHODS = {"rscfed": "RSCFed", "sso": "SSO", "fed_consist": "Fed-Consist"}
 ATTACKS = ("noise", "sign-flip", "scale")
 ATTACKERS = (0, 1, 2, 3)
+FRACTION = 0.2
 EQUAL = {"rscfed": 1 / 5, "sso": 1 / 5, "fed_consist": 1 / 10}  # the weight of a client if all had the same
 
 Cell = dict[str, float | None]
@@ -32,8 +34,9 @@ def cell(method: str, attack: str, attackers: int, rounds: int) -> Cell:
     """Final accuracy, and the mean weight of the attackers over all rounds."""
     config = rj.Config(
         dataset="fashion",
-        train_fraction=0.2,
-        warmup_rounds=10,
+        train_fraction=FRACTION,
+        beta=10_000 * FRACTION,
+        warmup_rounds=60,
         rounds=rounds,
         eval_every=5,
         method=method,

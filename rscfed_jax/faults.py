@@ -16,7 +16,7 @@ from rscfed_jax.config import Config, Hyper
 from rscfed_jax.data.table import FederatedData
 from rscfed_jax.types import Array, Model
 
-NOISE = 0.1  # standard deviation of the noise attack, about that of the weights of a fresh network
+NOISE = 1.0  # standard deviation of the noise attack, some ten times that of the weights of a fresh network
 SCALE = 10.0  # factor of the scale attack on a client's own step
 
 Attack = Callable[[Array, Model, Model], Model]  # key, parameters of the client, of the server -> what is sent

@@ -48,7 +48,7 @@ def test_attacks_send_what_they_say():
     np.testing.assert_allclose(ATTACKS["scale"](key, new, old)["w"], old["w"] + 5)
     noise = (ATTACKS["noise"](key, new, jax.tree.map(jnp.zeros_like, old)))["w"]
     assert float(noise.std()) == pytest.approx(NOISE, rel=0.02)
-    assert abs(float(noise.mean())) < 0.01
+    assert abs(float(noise.mean())) < 0.02
 
 
 def test_zero_faults_in_a_program_with_faults_change_no_bit():
