@@ -25,7 +25,6 @@ METHODS = {"rscfed": "RSCFed", "sso": "SSO", "fed_consist": "Fed-Consist"}
 ATTACKS = ("noise", "sign-flip", "scale")
 ATTACKERS = (0, 1, 2, 3)
 FRACTION = 0.2
-EQUAL = {"rscfed": 1 / 5, "sso": 1 / 5, "fed_consist": 1 / 10}  # the weight of a client if all had the same
 
 Cell = dict[str, float | None]
 
@@ -56,19 +55,24 @@ def cell(method: str, attack: str, attackers: int, rounds: int) -> Cell:
 
 def draw(table: dict[str, dict[str, list[Cell]]], path: Path) -> None:
     """A column for each attack: accuracy above, the attackers' weight below."""
-    figure = Figure(figsize=(10, 5.4), layout="constrained")
+    figure = Figure(figsize=(3 + 2.8 * len(table), 5.4), layout="constrained")
     axes = figure.subplots(2, len(table), sharex=True, sharey="row", squeeze=False)
     for column, (attack, rows) in enumerate(table.items()):
         for number, (method, cells) in enumerate(rows.items()):
-            style = {"marker": "os^"[number], "linewidth": 1.6, "color": f"C{number}", "label": METHODS[method]}
+            style = {
+                "marker": "os^"[number],
+                "linewidth": 1.6,
+                "clip_on": False,
+                "color": f"C{number}",
+                "label": METHODS[method],
+            }
             for row, name in enumerate(("accuracy", "attacker_weight")):
                 points = [(n, c[name]) for n, c in zip(ATTACKERS, cells, strict=True) if c[name] is not None]
                 axes[row, column].plot(*zip(*points, strict=True), **style)
-        axes[0, column].set_title(attack)
-        axes[1, column].axhline(EQUAL["rscfed"], color="0.6", linewidth=1, linestyle="--", zorder=0)
+        axes[0, column].set_title(f"attack: {attack}")
         axes[1, column].set(xlabel="Attackers among ten clients", xticks=ATTACKERS)
     axes[0, 0].set_ylabel("Test accuracy")
-    axes[1, 0].set_ylabel("Mean weight of an attacker\nin its subset (dashed: 1/5)")
+    axes[1, 0].set_ylabel("Mean weight of an attacker\nin its subset")
     for axis in axes.flat:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axis.set_ylim(bottom=0)
