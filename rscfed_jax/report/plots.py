@@ -19,7 +19,7 @@ def plot_curves(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, titl
             points = [(record["round"], record[name]) for record in records]
             axes.plot(*zip(*points, strict=True), label=run, linewidth=1.6, marker="." if len(points) < 60 else "")
         axes.set(xlabel="Round", ylabel=label)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     lines = figure.axes[0].get_lines()
