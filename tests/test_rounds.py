@@ -122,7 +122,9 @@ def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, loop
     assert ours.healthy.all()
 
 
-@pytest.mark.parametrize(("precision", "atol"), [("float64", 1e-9), ("float32", 1e-5)])
+@pytest.mark.parametrize(
+    ("precision", "atol"), [("float64", 1e-9), pytest.param("float32", 1e-5, marks=pytest.mark.slow)]
+)
 def test_five_rounds_by_scan_equal_five_by_a_python_loop(precision, atol):
     with jax.enable_x64(precision == "float64"):
         tiny = Tiny(conv="matmul")

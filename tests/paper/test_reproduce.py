@@ -28,8 +28,11 @@ def run(*arguments):
     return cli.main(["reproduce", *arguments])
 
 
-# Table 4 alone has twelve programs to compile.
-@pytest.mark.parametrize("table", [pytest.param(t, marks=[pytest.mark.slow] * (t == "table4")) for t in TABLES])
+# They compile a program for every number of clients or subsets.
+SLOW = ("table4", "table6", "table7")
+
+
+@pytest.mark.parametrize("table", [pytest.param(t, marks=[pytest.mark.slow] * (t in SLOW)) for t in TABLES])
 def test_every_table_runs_and_is_written(tmp_path, capsys, table):
     warmup = "1" if table == "table1" else "0"  # its program would have to be compiled for every shape
     assert run(table, *FLAGS, "--warmup-rounds", warmup, "--out", str(tmp_path)) == 0
