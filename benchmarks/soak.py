@@ -99,7 +99,7 @@ def wait_for_moment(process: subprocess.Popen, out: Path, life: float, rng: rand
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0, life))
         return
-    target = rng.randint(newest(out) + 1, ROUNDS)
+    target = rng.randint(min(newest(out) + 1, ROUNDS), ROUNDS)
     while process.poll() is None and newest(out) < target:
         time.sleep(0.002)
     time.sleep(rng.uniform(0, 0.1))

@@ -46,11 +46,11 @@ class Checkpoints:
     def __init__(self, directory: str | Path, *, read_only: bool = False):
         self.directory = Path(directory).absolute()
         self._keep = NewestAndBest()
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=self._keep, cleanup_tmp_directories=not read_only, read_only=read_only
-        )
         self._quiet = ExitStack()
         with _quiet(), self._refusing():
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=self._keep, cleanup_tmp_directories=not read_only, read_only=read_only
+            )
             self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> Self:
