@@ -26,8 +26,6 @@ class Layout(NamedTuple):
     archives: tuple[str, str]  # python, binary
     folders: tuple[str, str]
     files: tuple[dict[str, list[str]], dict[str, list[str]]]
-    tfds_name: str
-    tfds_label: str
     mean: tuple[float, float, float] | None
     std: tuple[float, float, float] | None
 
@@ -42,8 +40,6 @@ CIFAR10 = Layout(
         {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
         {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]},
     ),
-    tfds_name="cifar10",
-    tfds_label="label",
     mean=None,
     std=None,
 )
@@ -54,8 +50,6 @@ CIFAR100 = Layout(
     archives=("cifar-100-python.tar.gz", "cifar-100-binary.tar.gz"),
     folders=("cifar-100-python", "cifar-100-binary"),
     files=({"train": ["train"], "test": ["test"]}, {"train": ["train.bin"], "test": ["test.bin"]}),
-    tfds_name="cifar100",
-    tfds_label="label",
     mean=(0.5070752, 0.4865489, 0.4409178),
     std=(0.2673343, 0.2564385, 0.2761505),
 )
@@ -77,11 +71,11 @@ def _load(config: Config, layout: Layout) -> Dataset:
             for path in (folder / layout.folders[form], folder / layout.archives[form]):
                 if path.exists():
                     return _read(config, layout, form, path)
-    prepared = from_tfds(config, layout.tfds_name, label=layout.tfds_label, classes=layout.classes)
+    prepared = from_tfds(config, config.dataset, classes=layout.classes)
     if prepared is not None:
         return prepared._replace(mean=layout.mean, std=layout.std)
     wanted = f"{' or '.join(layout.archives)} (packed or unpacked)"
-    raise not_found(config, wanted, also=f", or a prepared TFDS {layout.tfds_name}")
+    raise not_found(config, wanted, also=f", or a prepared TFDS {config.dataset}")
 
 
 def _read(config: Config, layout: Layout, form: int, path: Path) -> Dataset:

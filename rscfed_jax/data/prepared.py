@@ -11,7 +11,7 @@ from rscfed_jax.data.dataset import DEFAULT_FOLDER, Dataset, check_images
 NEEDED = "pip install 'rscfed-jax[tfds]'"
 
 
-def from_tfds(config: Config, name: str, *, label: str, classes: int) -> Dataset | None:
+def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
     """The official splits of the prepared data set `name`; None if there is none and none is to be downloaded.
 
     A directory in the format array_record is read without TensorFlow. To prepare one needs TensorFlow.
@@ -39,7 +39,7 @@ def from_tfds(config: Config, name: str, *, label: str, classes: int) -> Dataset
         for split in ("train", "test"):
             rows = list(builder.as_data_source(split=split))
             arrays.append(np.stack([row["image"] for row in rows]))
-            arrays.append(np.array([row[label] for row in rows], np.int32))
+            arrays.append(np.array([row["label"] for row in rows], np.int32))
     except ImportError as error:
         raise refuse(
             f"{error.name} is needed; to prepare a data set, install tensorflow ({NEEDED} tensorflow)"

@@ -20,7 +20,7 @@ def svhn(config: Config) -> Dataset:
         if (folder / FILES["train"]).exists():
             parts = [array for name in FILES.values() for array in _read_mat(config, folder / name)]
             return Dataset(*parts, 10, MEAN, STD, origin=f"{FILES['train']} and {FILES['test']} in {folder}")
-    prepared = from_tfds(config, "svhn_cropped", label="label", classes=10)
+    prepared = from_tfds(config, "svhn_cropped", classes=10)
     if prepared is not None:
         return prepared._replace(mean=MEAN, std=STD)
     raise not_found(config, " and ".join(FILES.values()), also=f", or a prepared TFDS svhn_cropped{TFDS_NOTE}")
