@@ -37,6 +37,8 @@ _HOMES = {
     "one_round": "rounds",
     "run_rounds": "rounds",
     "scan_rounds": "rounds",
+    "Method": "methods.base",
+    "METHODS": "methods",
     "Members": "aggregation",
     "Consensus": "aggregation",
     "sub_consensus": "aggregation",
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from rscfed_jax.data.table import FederatedData, TestData, to_device
     from rscfed_jax.experiment import Result, Stopped, evaluate_run, train
     from rscfed_jax.history import DivergedError
+    from rscfed_jax.methods import METHODS
+    from rscfed_jax.methods.base import Method
     from rscfed_jax.metrics import Metrics, evaluate
     from rscfed_jax.report.plots import plot_curves, plot_partition
     from rscfed_jax.rounds import Algorithm, RoundReport, State, one_round, run_rounds, scan_rounds

@@ -110,7 +110,7 @@ class Checkpoints:
         host = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
         try:
             state = _unflat(items["state"], host)
-            history = History.from_json(content, best_model=_unflat(items["best"], like.model))
+            history = History.from_json(content, best_model=_unflat(items["best"], like.model), clients=clients)
         except ValueError:
             raise SettingError(
                 "resume", self.directory.parent, "its state has another form than these data and settings ask for"

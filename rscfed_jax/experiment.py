@@ -18,6 +18,7 @@ from rscfed_jax.data.resize import resize
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.data.table import pack_pixels, test_to_device
 from rscfed_jax.history import History, check_finite, summarise
+from rscfed_jax.methods.base import Method
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
@@ -65,10 +66,12 @@ def train(
     progress: bool = False,
     federation: Federation | None = None,
     stop: Callable[[], bool] = lambda: False,
+    method: Method | None = None,
 ) -> Result:
     """Runs a config from its first round, or from where the run in `out` stopped.
 
-    Without `out` nothing is written. `federation` is the config's data, if it is loaded already. When `stop` returns
+    Without `out` nothing is written. `federation` is the config's data, if it is loaded already. `method` is one of
+    your own, to be used instead of the one that the config names. When `stop` returns
     true, the run finishes the rounds under way, saves its state and raises `Stopped`. A global model that is no longer
     finite raises `DivergedError`; the checkpoint before it stays.
     """
@@ -76,13 +79,15 @@ def train(
     if directory is not None:
         directory.check(config, resume=resume)
     federation = federation or build_federation(config)
-    simulation = build_simulation(config, federation)
+    simulation = build_simulation(config, federation, method=method)
     if config.init_from is not None:
         state = _start_from(config.init_from, simulation.state)
         simulation = simulation._replace(state=place_state(simulation.algorithm.axis, state))
     if directory is None:
         return _run(config, simulation, None, None, progress=progress, stop=stop)
     with directory.open(config, resume=resume), Checkpoints(directory.checkpoints) as checkpoints:
+        with directory.refusing():
+            write_json(directory.partition, federation.to_json())
         return _run(config, simulation, directory, checkpoints, progress=progress, stop=stop)
 
 
@@ -120,7 +125,7 @@ def _run(
     capacity = min(config.eval_every, ROUNDS_PER_CALL)
     model_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.model))
     missing = sorted(set(range(network.classes)) - set(np.unique(simulation.test.labels).tolist()))
-    history = History(best_model=jax.device_get(state.model))
+    history = History(best_model=jax.device_get(state.model), clients=config.clients)
     compile_seconds = 0.0
 
     def compiled(algorithm: Algorithm) -> Any:
@@ -200,11 +205,13 @@ def _run(
     if checkpoints is not None:
         checkpoints.wait()
 
+    confusion = np.asarray(evaluate(network, state.model, simulation.test)[1])
     if finished and directory.summary.exists():
         summary = read_json(directory.summary, setting="out")
     else:
         summary = summarise(
             history,
+            confusion=confusion,
             seconds_per_round=(history.seconds - seconds_before) / max(config.rounds - start, 1),
             compile_seconds=compile_seconds,
             devices=simulation.algorithm.axis.devices,
@@ -214,10 +221,9 @@ def _run(
             with directory.refusing():
                 write_json(directory.summary, summary)
                 plot_curves({config.method: history.records}, directory.curve)
-    _, confusion = evaluate(network, state.model, simulation.test)
     # The state that the simulation began with has given its memory to the rounds.
     simulation = simulation._replace(state=state)
-    return Result(config, history.records, summary, state.model, history.best_model, np.asarray(confusion), simulation)
+    return Result(config, history.records, summary, state.model, history.best_model, confusion, simulation)
 
 
 def _warm_up(config: Config, program: Any, run: Any, state: State, capacity: int, stop: Callable[[], bool]) -> State:

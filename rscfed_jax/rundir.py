@@ -1,4 +1,4 @@
-"""The run directory: config.json, metrics.jsonl, summary.json, checkpoints/. No JAX, so that it is checked at once."""
+"""The run directory: config.json, partition.json, metrics.jsonl, summary.json, checkpoints/. No JAX, so that it is checked at once."""
 
 import contextlib
 import dataclasses
@@ -21,6 +21,7 @@ class RunDirectory:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.partition = self.path / "partition.json"
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "summary.json"
         self.curve = self.path / "curve.png"
@@ -163,8 +164,9 @@ def read_json(path: Path, *, setting: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a JSON file as a whole: a reader sees the old or the new one, never a part."""
-    _write(path, json.dumps(content, indent=2) + "\n")
+    """Writes a JSON file as a whole, a line for each key: a reader sees the old or the new one, never a part."""
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
+    _write(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _write(path: Path, text: str) -> None:

@@ -38,8 +38,10 @@ def make_network(config: Config, classes: int) -> nn.Module:
     return MODELS[config.model](classes, conv=config.conv, dtype=jnp.dtype(config.dtype), **more)
 
 
-def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -> tuple[Algorithm, Algorithm]:
-    """The static part of the config's rounds, and of its warm-up rounds."""
+def make_algorithms(
+    config: Config, network: nn.Module, method: Method, *, with_teacher: bool
+) -> tuple[Algorithm, Algorithm]:
+    """The static part of the config's rounds by `method`, and of its warm-up rounds."""
     axis = ClientAxis.create(config.chunk, config.devices)
 
     def algorithm(method: Method, faults: Faults, *, with_teacher: bool) -> Algorithm:
@@ -54,20 +56,20 @@ def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -
         )
         return Algorithm(method, local, REPEATS[config.repeat], axis, faults)
 
-    method = METHODS[config.method](config)
     on_labeled = dataclasses.replace(method, sample=LabeledClients(), aggregate=by_data_amount)
     # The warm-up is before the experiment: nothing goes wrong in it.
     main = algorithm(method, Faults.of(config), with_teacher=with_teacher)
     return main, algorithm(on_labeled, NO_FAULTS, with_teacher=False)
 
 
-def build_simulation(config: Config, federation: Federation) -> Simulation:
-    """Puts a federation on the device and initialises its state."""
+def build_simulation(config: Config, federation: Federation, *, method: Method | None = None) -> Simulation:
+    """Puts a federation on the device and initialises its state; `method` is used instead of the config's if given."""
     network = make_network(config, federation.dataset.classes)
-    # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
-    needs_teacher = config.method != "fedavg"
+    method = method or METHODS[config.method](config)
     data, test = to_device(federation, image_size=config.image_size, resize_to=config.resize)
-    algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and bool(data.unlabeled.any()))
+    # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
+    with_teacher = method.teacher and bool(data.unlabeled.any())
+    algorithm, warmup = make_algorithms(config, network, method, with_teacher=with_teacher)
     hyper = jax.tree.map(jnp.float32, Hyper.of(config))
     state = init_state(algorithm, jax.random.key(config.seed), config.clients, hyper)
     return Simulation(algorithm, warmup, state, *algorithm.axis.replicate((data, test, hyper)))
