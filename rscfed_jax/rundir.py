@@ -1,4 +1,4 @@
-"""The run directory: config.json, partition.json, metrics.jsonl, summary.json, checkpoints/. No JAX, so that it is checked at once."""
+"""The run directory and its files. No JAX is imported here, so that a directory is checked at once."""
 
 import contextlib
 import dataclasses
