@@ -26,7 +26,13 @@ class RunDirectory:
         self.summary = self.path / "summary.json"
         self.curve = self.path / "curve.png"
         self.checkpoints = self.path / "checkpoints"
+        self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite
         self.lock = self.path / ".lock"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.checkpoints.is_dir() and any(path.name.isdecimal() for path in self.checkpoints.iterdir())
 
     def check(self, config: Config, *, resume: bool) -> None:
         """Refuses a directory that holds another run or cannot be written."""
@@ -96,7 +102,7 @@ class RunDirectory:
     def rewrite_metrics(self, records: list[dict[str, Any]]) -> None:
         """Replaces the metrics by `records`, as a whole."""
         with self.refusing():
-            _write(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
+            write_whole(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Adds one evaluated round."""
@@ -113,6 +119,13 @@ class RunDirectory:
                 except (ValueError, TypeError):
                     raise SettingError("out", self.metrics, f"line {number} is not a JSON object") from None
         return records
+
+    def read_summary(self) -> dict[str, Any]:
+        """What a finished run found."""
+        summary = read_json(self.summary, setting="out")
+        if not summary.keys() >= {"final", "best", "rounds"}:
+            raise SettingError("out", self.path, "summary.json there is not that of a run; without it, it is made anew")
+        return summary
 
 
 def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
@@ -166,10 +179,11 @@ def read_json(path: Path, *, setting: str) -> dict[str, Any]:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Writes a JSON file as a whole, a line for each key: a reader sees the old or the new one, never a part."""
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
-    _write(path, "{\n" + ",\n".join(lines) + "\n}\n")
+    write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file as a whole: a reader sees the old or the new one, never a part."""
     part = path.with_name(path.name + ".part")
     try:
         part.write_text(text)

@@ -11,12 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import rscfed_jax as rj
-from rscfed_jax import experiment
-from rscfed_jax.checkpoint import Checkpoints, NewestAndBest
+from rscfed_jax import group
+from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode
 from rscfed_jax.rundir import RunDirectory
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
@@ -24,29 +25,6 @@ from tests.test_experiment import SETTINGS, untimed
 
 # One program serves all of these: evaluations every 4 rounds, checkpoints at rounds of their own.
 CONFIG = rj.Config(**SETTINGS | {"rounds": 10, "eval_every": 4, "checkpoint_every": 3, "method": "sso"})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_compilation():
-    """Runs of this module share their compiled program, as runs in one process of a user do not."""
-    lower, programs = experiment.run_rounds.lower, {}
-
-    class Lowered:
-        def __init__(self, *arguments, **static):
-            self.key = (arguments[0], static["capacity"])
-            self.arguments, self.static = arguments, static
-
-        def compile(self):
-            if self.key not in programs:
-                programs[self.key] = lower(*self.arguments, **self.static).compile()
-            return programs[self.key]
-
-    class Rounds:
-        lower = Lowered
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "run_rounds", Rounds)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +92,9 @@ def test_the_newest_and_the_best_checkpoints_are_kept(whole):
     assert set(steps(out)) >= {6, 9, 10}
     best = result.summary["best"]["round"]
     with Checkpoints(out / "checkpoints", read_only=True) as checkpoints:
-        _, history = checkpoints.restore(result.simulation.state, clients=CONFIG.clients, warn=pytest.fail)
+        arrays = checkpoints.read(10, warn=pytest.fail)
+    like = jax.device_get(result.simulation.state._replace(key=jax.random.key_data(result.simulation.state.key)))
+    _, history = decode(arrays, like, clients=CONFIG.clients, out=out)
     if best <= 8:
         assert_trees_equal(history.best_model, result.best_model)
     assert evaluated[best] == max(evaluated.values())
@@ -264,14 +244,14 @@ def test_a_global_model_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_p
     arguments = ["train", *flags, "--out", out, "--quiet", "--resume"]
     with pytest.raises(rj.Stopped):
         rj.train(CONFIG, out=out, stop=StopAfter(1))
-    add_rounds = experiment.History.add_rounds
+    add_rounds = group.History.add_rounds
 
     def break_round_5(self, reports, *, first):
         finite = np.arange(first, first + len(reports.finite)) < 5
         distances = np.where(reports.subsets == 2, np.inf, reports.distances)
         add_rounds(self, reports._replace(finite=finite, distances=distances), first=first)
 
-    monkeypatch.setattr(experiment.History, "add_rounds", break_round_5)
+    monkeypatch.setattr(group.History, "add_rounds", break_round_5)
     assert run(*arguments) == 3
     said = capsys.readouterr().err
     assert "no longer finite after round 5" in said
