@@ -137,10 +137,13 @@ def run_groups(
     grid_devices: int = 1,
 ) -> Ran:
     """Runs groups one after the other, each as one program, continuing what was interrupted."""
+    from rscfed_jax.clients import ClientAxis
     from rscfed_jax.group import Experiment, Stopped, run_together
     from rscfed_jax.processes import is_first
     from rscfed_jax.progress import RunProgress
 
+    for group in groups:  # before anything runs, as JAX must be asked what devices there are
+        ClientAxis.create(group.jobs[0].config.chunk, group.jobs[0].config.devices, grid_devices)
     results, compilations = {}, 0
     rounds = [group.jobs[0].config.rounds for group in groups]
     with RunProgress(sum(rounds), visible=progress and is_first()) as shown:
