@@ -141,6 +141,26 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--force", action="store_true", help="overwrite FILE if it is there")
     export.set_defaults(run=commands.export)
 
+    report = parsers.add_parser(
+        "report",
+        help="a page, table or picture of runs",
+        description="Compare runs on one HTML page that needs no network: settings that differ, final and best metrics "
+        "over seeds, curves, communication, and inside each run the classes and weights of clients and the confusion "
+        "matrix. Runs that differ only in their seed are one line. Unfinished runs are shown as far as they are.",
+        allow_abbrev=False,
+    )
+    report.add_argument(
+        "directories", metavar="DIR", nargs="+", help="a run directory, or one with runs anywhere below it"
+    )
+    formats = "html, md (tables), csv (a line for each setting, full numbers) or png (curves of all, the first run)"
+    report.add_argument("--format", help=f"{formats}; default: what --out ends in, else html")
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        help="file to write or replace; ends as its format (default DIR/report.FORMAT, or report.FORMAT for many DIR)",
+    )
+    report.set_defaults(run=commands.report)
+
     data = parsers.add_parser(
         "data",
         help="show a data set and its partition",

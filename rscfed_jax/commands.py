@@ -240,6 +240,17 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def report(arguments: argparse.Namespace) -> int:
+    """Writes a report of runs."""
+    from rscfed_jax.report.write import write_report
+
+    file, content = write_report(arguments.directories, out=arguments.out, format_=arguments.format)
+    for note in content.notes:
+        print(note)
+    print(f"report of {len(content.runs)} run{'s' if len(content.runs) > 1 else ''}: {file}")
+    return 0
+
+
 def data(arguments: argparse.Namespace) -> int:
     """Shows a data set and its partition."""
     config = Config(dataset=arguments.dataset, subset_size=1, **settings_of(arguments))

@@ -182,11 +182,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file as a whole: a reader sees the old or the new one, never a part."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file so that a reader sees the old or the new one, never a part."""
     part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text)
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
         part.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
