@@ -144,20 +144,24 @@ def _notes(found: Found, groups: list[Group]) -> list[str]:
             notes.append(f"{run.path} is not finished, {reached}: final and best are those so far.")
     for place in found.empty:
         notes.append(f"{place} is left out: it has no metrics yet.")
-    lacking: dict[str, Callable[[Run], bool]] = {
-        "no AUC": lambda run: all(record["auc"] is None for record in run.records),
-        "no class histogram (partition.json is missing)": lambda run: run.partition is None,
-        "no weights of clients (client_weights is missing or empty)": lambda run: not has_weights(run),
-        "no communication (bytes_up is missing)": lambda run: all(record["bytes_up"] is None for record in run.records),
-        "no confusion matrix (summary.json holds none)": lambda run: run.finished and run.confusion is None,
-        "no confusion matrix yet": lambda run: not run.finished,
+    lacking: dict[tuple[str, str], Callable[[Run], bool]] = {
+        ("AUC", "it is in no line of metrics.jsonl"): lambda run: _never(run, "auc"),
+        ("communication", "bytes_up is in no line of metrics.jsonl"): lambda run: _never(run, "bytes_up"),
+        ("class histogram", "there is no partition.json"): lambda run: run.partition is None,
+        ("weights of clients", "client_weights is in no line of metrics.jsonl"): lambda run: not has_weights(run),
+        ("confusion matrix", "summary.json has none"): lambda run: run.finished and run.confusion is None,
+        ("confusion matrix yet", "it comes with the last round"): lambda run: not run.finished,
     }
-    for what, lacks in lacking.items():
+    for (what, why), lacks in lacking.items():
         names = [str(run.path) for run in found.runs if lacks(run)]
         if names:
-            of = "any run" if len(names) == len(found.runs) > 1 else ", ".join(names)
-            notes.append(f"There is {what} of {of}.")
+            of = "all runs" if len(names) == len(found.runs) > 1 else ", ".join(names)
+            notes.append(f"No {what} for {of}: {why}.")
     return notes
+
+
+def _never(run: Run, name: str) -> bool:
+    return all(record[name] is None for record in run.records)
 
 
 def has_weights(run: Run) -> bool:

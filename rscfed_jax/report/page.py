@@ -12,7 +12,7 @@ from rscfed_jax.report.collect import METRICS, Run
 from rscfed_jax.report.groups import Moments, Report
 from rscfed_jax.report.html_table import Cell, html_table
 from rscfed_jax.report.page_data import MOST_CLIENTS, page_data
-from rscfed_jax.report.tables import BEST, EXPLAINED, FINAL, percent, rounds, setting, title
+from rscfed_jax.report.tables import BEST, EXPLAINED, FINAL, TITLES, percent, rounds, setting, title
 
 SCRIPTS = ("axes.js", "lines.js", "cells.js", "page.js")
 HOLDS = (("full", "labels for all samples"), ("part", "labels for some"), ("none", "no labels"))
@@ -52,8 +52,10 @@ def _metrics(report: Report) -> Iterator[str]:
         (Cell(group.name, line=number), Cell(", ".join(str(run.seed) for run in group.runs)), group)
         for number, group in enumerate(report.groups)
     ]
-    yield html_table("final", ["Run", "Seeds", *FINAL], [[name, seeds, *_final(g.final)] for name, seeds, g in lines])
-    yield html_table("best", ["Run", "Seeds", *BEST], [[name, seeds, *_best(g.best)] for name, seeds, g in lines])
+    columns = ["Run", "Seeds", *(TITLES[name] for name in METRICS)]
+    yield "<h3>Final</h3>" + html_table("final", columns, [[n, seeds, *_final(g.final)] for n, seeds, g in lines])
+    columns.append("Round")
+    yield "<h3>Best</h3>" + html_table("best", columns, [[n, seeds, *_best(g.best)] for n, seeds, g in lines])
 
 
 def _final(metrics: dict[str, Moments | None]) -> list[Cell]:
@@ -92,7 +94,7 @@ def _curves(report: Report, data: dict[str, Any]) -> Iterator[str]:
     if any(len(group.runs) > 1 for group in report.groups):
         text += " A line is the mean over seeds, its band one standard deviation."
     yield f'<p class="faint">{text}</p>'
-    yield '<div id="legend" role="group" aria-label="Lines"></div>\n<div class="figures">'
+    yield '<div id="legend" role="group" aria-label="Lines"></div>\n<div class="figures curves">'
     yield _figure("accuracy", "Accuracy", "")
     if told("auc"):
         yield _figure("auc", "AUC", "Macro-averaged, one class against the rest.")

@@ -8,9 +8,9 @@ from typing import Any
 from rscfed_jax.report.collect import METRICS
 from rscfed_jax.report.groups import Moments, Report
 
-TITLES = {"accuracy": "accuracy", "auc": "AUC", "precision": "precision", "recall": "recall"}
-FINAL = [f"Final {TITLES[name]}" for name in METRICS]
-BEST = [*(f"Best {TITLES[name]}" for name in METRICS), "Best round"]
+TITLES = {"accuracy": "Accuracy", "auc": "AUC", "precision": "Precision", "recall": "Recall"}
+FINAL = [f"Final {name if name != 'auc' else 'AUC'}" for name in METRICS]
+BEST = [*(f"Best {name if name != 'auc' else 'AUC'}" for name in METRICS), "Best round"]
 EXPLAINED = (
     "Metrics on the test set in percent. Final is the mean of the last five evaluations; best is the round with the "
     "highest accuracy on the test set, an oracle. Mean ± standard deviation over seeds, where there is more than one."

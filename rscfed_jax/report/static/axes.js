@@ -34,7 +34,7 @@ function tickText(value, step) {
 }
 
 function axes(svg, box, x, y, names) {
-  const across = ticks(x.low, x.high, Math.max(2, box.width / 70), names.x === "round");
+  const across = ticks(x.low, x.high, Math.max(2, box.width / 60), names.x === "round");
   const up = ticks(y.low, y.high, 7);
   for (const value of up.values) {
     svg.append(element("path", { class: "grid", d: `M${box.left} ${y.at(value)}h${box.width}` }));

@@ -35,7 +35,8 @@ function cellAt(point, box, rows, columns) {
 }
 
 const rowHeight = (rows) => (rows <= 20 ? 26 : rows <= 60 ? 15 : 8);
-const everyNth = (size) => [1, 2, 5, 10, 20, 50, 100, 200, 500].find((n) => n * size >= 14) || 1000;
+const NICE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+const everyNth = (size) => NICE.find((n) => n * size >= 14) || 1000;
 const shorten = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function rowNames(svg, box, names) {
@@ -46,13 +47,15 @@ function rowNames(svg, box, names) {
   });
 }
 
-function columnNames(svg, box, names, below) {
-  const w = box.width / names.length;
-  const widest = Math.max(...names.map((name) => String(name).length)) * 7.5 + 8;
-  const nth = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((n) => n * w >= widest) || 1000;
-  names.forEach((name, column) => {
-    if (column % nth === 0) svg.append(element("text", { x: box.left + (column + 0.5) * w, y: box.top + box.height + 15, "text-anchor": "middle" }, name));
-  });
+/** Numbers below the columns: the multiples of the smallest round number that leaves room between them. */
+function columnNames(svg, box, numbers, below) {
+  const w = box.width / numbers.length;
+  const room = Math.max(...numbers.map((number) => String(number).length)) * 7.5 + 8;
+  const multiples = (n) => numbers.flatMap((number, column) => (number % n === 0 ? [column] : []));
+  const fits = (n) => multiples(n).every((column, at, all) => at === 0 || (column - all[at - 1]) * w >= room);
+  for (const column of multiples(NICE.find(fits) || 10000)) {
+    svg.append(element("text", { x: box.left + (column + 0.5) * w, y: box.top + box.height + 15, "text-anchor": "middle" }, numbers[column]));
+  }
   svg.append(element("text", { x: box.left + box.width / 2, y: box.top + box.height + 33, "text-anchor": "middle" }, below));
 }
 
@@ -124,7 +127,7 @@ function drawConfusion(canvas, { matrix, names }) {
   const named = names.map((name, label) => (classes > 20 || name === String(label) ? String(label) : `${label} ${shorten(name, 12)}`));
   const room = canvas.clientWidth || 600;
   const left = 12 + 7 * Math.max(...named.map((name) => name.length));
-  const side = Math.max(200, Math.min(room - left - 8, 560));
+  const side = Math.max(200, Math.min(room - left - 8, 560, 70 * classes));
   const { svg, width } = picture(canvas, 24 + side + 40, "confusion matrix");
   const box = { left, top: 24, width: Math.min(side, width - left - 8), height: side };
   const sums = matrix.map((row) => row.reduce((a, b) => a + b, 0));
