@@ -124,8 +124,8 @@ def read_run(path: Path) -> Run:
     records = _read_records(directory.metrics)
     summary = read_json(directory.summary, setting=SETTING) if directory.summary.exists() else {}
     # A run that was resumed for more rounds has the summary of its first part until it ends.
-    rounds = settings.get("rounds")
-    finished = bool(summary) and not (_is_count(rounds) and _is_count(summary.get("rounds")) < rounds)
+    reached, wanted = _count(summary.get("rounds")), _count(settings.get("rounds"))
+    finished = bool(summary) and not 0 < reached < wanted
     trained = [record for record in records if record["round"] > 0] or records
     final = {name: _mean([record[name] for record in trained[-LAST_EVALUATIONS:]]) for name in METRICS}
     best_record = max(trained, key=lambda record: -1.0 if record["accuracy"] is None else record["accuracy"])
@@ -177,7 +177,7 @@ def _checked(record: Any) -> Record:
     """A record whose metrics, counts and weights are numbers, or None where they are not there or NaN."""
     if not isinstance(record, dict):
         raise ValueError("is not a JSON object")
-    if not _is_count(record.get("round")) and record.get("round") != 0:
+    if type(record.get("round")) is not int or record["round"] < 0:
         raise ValueError("has no round")
     clean = record | {name: _number(record, name) for name in (*METRICS, *COUNTS)}
     if clean["accuracy"] is None:
@@ -207,9 +207,9 @@ def _metrics_in(summary: dict[str, Any], part: str, file: Path, names: Sequence[
         raise SettingError(SETTING, file, f"{part} {error}") from None
 
 
-def _is_count(value: object) -> int:
-    """The value if it is a whole number above zero, else zero."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+def _count(value: object) -> int:
+    """The value if it is a whole number, else zero."""
+    return value if type(value) is int else 0
 
 
 def _is_table(rows: object) -> bool:

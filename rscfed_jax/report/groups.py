@@ -108,7 +108,10 @@ def _names(parts: list[list[Run]], differing: list[str]) -> list[str]:
     """The directory's name without its seed; with more said where two would be called the same."""
 
     def of_directory(runs: list[Run]) -> str:
-        names = {_without_seed(run.path.absolute().resolve().name, run.seed) for run in runs}
+        whole = [run.path.resolve().name for run in runs]
+        if not runs[0].finished:
+            return f"{whole[0]}, unfinished"
+        names = {_without_seed(name, run.seed) for name, run in zip(whole, runs, strict=True)}
         return names.pop() if len(names) == 1 else str(runs[0].settings.get("method", "run"))
 
     def with_settings(runs: list[Run]) -> str:
@@ -122,7 +125,7 @@ def _names(parts: list[list[Run]], differing: list[str]) -> list[str]:
     names = [of_directory(runs) for runs in parts]
     for longer in (with_settings, with_path):
         names = [longer(runs) if names.count(name) > 1 else name for name, runs in zip(names, parts, strict=True)]
-    return [name if runs[0].finished else f"{name}, unfinished" for name, runs in zip(names, parts, strict=True)]
+    return names
 
 
 def _without_seed(name: str, seed: int) -> str:
