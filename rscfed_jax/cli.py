@@ -59,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--out", help="run directory (default runs/DATASET-METHOD-seedSEED)")
     train.add_argument("--resume", action="store_true", help="continue the run in --out")
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    train.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write event files for TensorBoard into OUT/tensorboard (needs the package tensorboardX)",
+    )
     train.set_defaults(run=commands.train)
 
     _add_processes(train)

@@ -4,6 +4,7 @@ JAX is imported only after every setting and every input file has been checked.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ from rscfed_jax.processes import ALONE, ONE_ENDED, Company
 from rscfed_jax.report.text import as_console
 from rscfed_jax.rundir import RunDirectory, check_stored, load_config, read_json
 from rscfed_jax.signals import StopSignals
+from rscfed_jax.tensorboard import EventLog
 
 MOST_CLASSES = 20  # that a table shows
 FIGURES = (".png", ".pdf", ".svg")
@@ -65,6 +67,7 @@ def train(arguments: argparse.Namespace) -> int:
     company = company_of(arguments)
     if company.writes:
         directory.check(config, resume=arguments.resume)
+    events = EventLog(directory) if arguments.tensorboard and company.writes else None
     if config.init_from is not None:
         check_stored(config.init_from, setting="init_from")
     federation = build_federation(config)
@@ -72,8 +75,10 @@ def train(arguments: argparse.Namespace) -> int:
     from rscfed_jax import experiment
 
     def work(stop: Callable[[], bool]) -> None:
-        shown = {"progress": not arguments.quiet, "stop": stop}
-        experiment.train(config, out=directory.path, resume=arguments.resume, federation=federation, **shown)
+        common = {"progress": not arguments.quiet, "stop": stop, "federation": federation}
+        with events or contextlib.nullcontext():
+            hook = {} if events is None else {"on_record": events.add}
+            experiment.train(config, out=directory.path, resume=arguments.resume, **common, **hook)
 
     code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
     if code == 0 and company.writes:

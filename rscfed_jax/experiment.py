@@ -11,6 +11,7 @@ from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.data.table import test_to_host
 from rscfed_jax.group import Experiment, Result, run_together
+from rscfed_jax.history import Record
 from rscfed_jax.methods.base import Method
 from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.processes import is_first
@@ -29,18 +30,20 @@ def train(
     federation: Federation | None = None,
     stop: Callable[[], bool] = lambda: False,
     method: Method | None = None,
+    on_record: Callable[[Record], None] = lambda record: None,
 ) -> Result:
     """Runs a config from its first round, or from where the run in `out` stopped.
 
     Without `out` nothing is written. `federation` is the config's data, if it is loaded already. `method` is one of
-    your own, to be used instead of the one that the config names. When `stop` returns true, the run finishes the rounds
-    under way, saves its state and raises `Stopped`. A global model that is no longer finite raises `DivergedError`; the
-    checkpoint before it stays.
+    your own, to be used instead of the one that the config names. `on_record` is called with the record of each
+    evaluated round, as metrics.jsonl has it. When `stop` returns true, the run finishes the rounds under way, saves its
+    state and raises `Stopped`. A global model that is no longer finite raises `DivergedError`; the checkpoint before it
+    stays.
     """
     directory = RunDirectory(out) if out is not None and is_first() else None
     if directory is not None:
         directory.check(config, resume=resume)
-    experiment = Experiment(config, federation or build_federation(config), directory)
+    experiment = Experiment(config, federation or build_federation(config), directory, on_record=on_record)
     with RunProgress(config.rounds, visible=progress and is_first()) as shown:
         [result], _ = run_together([experiment], shown=shown, resume=resume, stop=stop, method=method)
     if experiment.diverged is not None:

@@ -17,7 +17,7 @@ from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.table import pack_pixels
-from rscfed_jax.history import DivergedError, History, check_finite, summarise
+from rscfed_jax.history import DivergedError, History, Record, check_finite, summarise
 from rscfed_jax.methods.base import Method
 from rscfed_jax.metrics import Metrics, evaluate_cells
 from rscfed_jax.processes import any_of_them, from_the_first
@@ -67,6 +67,7 @@ class Experiment:
     federation: Federation
     directory: RunDirectory | None = None  # nothing is written without one
     name: str = "the run"
+    on_record: Callable[[Record], None] = lambda record: None
     checkpoints: Checkpoints | None = None
     history: History | None = None
     diverged: DivergedError | None = None
@@ -260,6 +261,7 @@ class Group:
             record = experiment.history.add_evaluation(self.round, own, counts, model)
             if experiment.directory is not None:
                 experiment.directory.append_metrics(record)
+            experiment.on_record(record)
 
     def _evaluate(self) -> tuple[Metrics, Array]:
         return evaluate_cells(self.network, self.state.model, self.simulation.test, axis=self.axis)
