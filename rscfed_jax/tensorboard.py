@@ -4,6 +4,7 @@ They repeat metrics.jsonl and are never read back. Every file tells the run from
 drop what earlier files told, so that a resumed run has no point twice and none that was lost with the old process.
 """
 
+import contextlib
 import importlib.util
 import os
 import time
@@ -40,7 +41,8 @@ class EventLog:
         if kind is None and self._file is None:
             self._write(self.directory.read_metrics())  # the run was finished already
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # every record is flushed; a full disk has been told already
+                self._file.close()
 
     def add(self, record: dict[str, Any]) -> None:
         """Tells an evaluated round; the first call also tells those before it."""

@@ -277,7 +277,9 @@ def test_train_writes_the_contract_and_evaluate_agrees(here, capsys):
 
 
 def test_a_model_travels_from_a_run_to_a_file_and_into_the_next_run(here, capsys):
-    assert run("train", *TINY, "--rounds", "2", "--checkpoint-every", "1", "--out", "run", "--quiet") == 0
+    flags = ["--checkpoint-every", "1", "--out", "run", "--quiet", "--tensorboard"]
+    assert run("train", *TINY, "--rounds", "2", *flags) == 0
+    assert len(list((here / "run" / "tensorboard").iterdir())) == 1
     assert run("export", "run", "model.safetensors") == 0
     assert "model of round 2: model.safetensors" in capsys.readouterr().out
 
