@@ -6,7 +6,6 @@ drop what earlier files told, so that a resumed run has no point twice and none 
 
 import contextlib
 import importlib.util
-import os
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -71,7 +70,8 @@ class EventLog:
         from tensorboardX.event_file_writer import EventsWriter
 
         self.path.mkdir(parents=True, exist_ok=True)
-        return EventsWriter(str(self.path / "events"), f".{os.getpid()}")
+        # TensorBoard reads files in the order of their names, and seconds alone would give two files one name.
+        return EventsWriter(str(self.path / "events"), f".{time.time_ns()}")
 
 
 def scalars(record: dict[str, Any]) -> dict[str, float]:

@@ -56,6 +56,7 @@ def test_every_number_of_the_metrics_is_there_once(tmp_path):
                 directory.append_metrics(record)
                 log.add(record)
                 assert shown(path) == expected(path)  # at once, to be looked at
+    assert len(list((path / "tensorboard").iterdir())) == 2
     points = shown(path)
     assert points["test/accuracy", 6] == pytest.approx(json.loads(lines[6])["accuracy"])
     assert ("loss/labeled_loss", 0) not in points

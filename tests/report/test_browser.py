@@ -86,6 +86,21 @@ def test_every_figure_is_drawn(page):
     assert "NaN" not in page.page_source
 
 
+def test_lines_lie_within_their_axes_and_rise_with_the_metric(page, runs):
+    """The accuracy of a run by its pixels: linear, upward, and inside the picture."""
+    for button in page.find_elements(By.CSS_SELECTOR, "#legend button")[1:4]:
+        button.click()
+    d = page.find_element(By.CSS_SELECTOR, "[data-figure=accuracy] path.line").get_attribute("d")
+    xs, ys = zip(*(map(float, point.split()) for point in d[1:].split("L")), strict=True)
+    records = [json.loads(line) for line in (runs / "fedavg" / "metrics.jsonl").read_text().splitlines()]
+    for pixels, name in ((xs, "round"), (ys, "accuracy")):
+        values = [record[name] for record in records]
+        slope = (pixels[-1] - pixels[0]) / (values[-1] - values[0])
+        assert pixels == pytest.approx([pixels[0] + slope * (value - values[0]) for value in values], abs=1)
+    assert xs[0] < xs[-1] < 1280
+    assert 20 < ys[-1] < ys[0] < 260
+
+
 def test_a_run_that_does_not_tell_says_so(page):
     choose(page, "old, seed 0")
     said = [part for part in page.find_elements(By.CSS_SELECTOR, ".lacking") if part.is_displayed()]
