@@ -49,6 +49,7 @@ _HOMES = {
     "plot_curves": "report.plots",
     "plot_heatmap": "report.plots",
     "plot_partition": "report.plots",
+    "write_report": "report.write",
     "use_all_cores": "clients",
 }
 
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from rscfed_jax.methods.base import Method
     from rscfed_jax.metrics import Metrics, evaluate
     from rscfed_jax.report.plots import plot_curves, plot_heatmap, plot_partition
+    from rscfed_jax.report.write import write_report
     from rscfed_jax.rounds import Algorithm, RoundReport, State, one_round, run_rounds, scan_rounds
     from rscfed_jax.simulation import Simulation, build_simulation
 

@@ -249,7 +249,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Writes a report of runs."""
     from rscfed_jax.report.write import write_report
 
-    file, content = write_report(arguments.directories, out=arguments.out, format_=arguments.format)
+    file, content = write_report(arguments.directories, out=arguments.out, format=arguments.format)
     for note in content.notes:
         print(note)
     print(f"report of {len(content.runs)} run{'s' if len(content.runs) > 1 else ''}: {file}")

@@ -26,28 +26,28 @@ FORMATS: dict[str, Callable[[Report], str | bytes]] = {
 
 
 def write_report(
-    directories: Sequence[str | Path], *, out: str | Path | None = None, format_: str | None = None
+    directories: Sequence[str | Path], *, out: str | Path | None = None, format: str | None = None
 ) -> tuple[Path, Report]:
     """Writes a report of the runs in the directories or below them, and returns its file.
 
     The format is what `out` ends in, and HTML without both. Without `out` the file is report.FORMAT in the directory
     if there is one, and in the working directory if there are more.
     """
-    if format_ is None:
-        format_ = "html" if out is None else Path(out).suffix.removeprefix(".")
-        if format_ not in FORMATS:
+    if format is None:
+        format = "html" if out is None else Path(out).suffix.removeprefix(".")
+        if format not in FORMATS:
             raise SettingError("out", out, f"must end in {', '.join('.' + name for name in FORMATS)}")
-    if format_ not in FORMATS:
-        raise SettingError("format", format_, f"must be one of {', '.join(FORMATS)}")
+    if format not in FORMATS:
+        raise SettingError("format", format, f"must be one of {', '.join(FORMATS)}")
     if out is None:
-        file = Path(directories[0] if len(directories) == 1 else "") / f"report.{format_}"
+        file = Path(directories[0] if len(directories) == 1 else "") / f"report.{format}"
     else:
         file = Path(out)
         # A run's own files end in other ways, so that a slip of the hand cannot replace them.
-        if file.suffix != f".{format_}":
-            raise SettingError("out", out, f"must end in .{format_}")
+        if file.suffix != f".{format}":
+            raise SettingError("out", out, f"must end in .{format}")
     report = build_report(collect(directories))
-    content = FORMATS[format_](report)
+    content = FORMATS[format](report)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, content)

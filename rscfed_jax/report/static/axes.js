@@ -64,7 +64,7 @@ function pointer(event, svg) {
   return { x: (event.clientX - frame.left) * zoom, y: (event.clientY - frame.top) * zoom };
 }
 
-/** Calls `tell(point)` while the pointer is over the picture; what it returns is shown: [[text, value], ...]. */
+/** Calls `tell(point)` while the pointer is over the picture; what it returns is shown: [[text, value, colour], ...]. */
 function follow(canvas, svg, tell, leave = () => {}) {
   const tip = document.createElement("div");
   tip.className = "tip";
@@ -75,11 +75,12 @@ function follow(canvas, svg, tell, leave = () => {}) {
     const rows = tell(point);
     tip.hidden = !rows;
     if (!rows) return;
-    tip.replaceChildren(...rows.map(([text, value]) => {
+    tip.replaceChildren(...rows.map(([text, value, colour]) => {
       const row = document.createElement("div");
       const name = document.createElement("span");
       const number = document.createElement("b");
       name.textContent = text;
+      if (colour) name.style.borderColor = colour;
       number.textContent = value;
       row.append(name, number);
       return row;

@@ -1,6 +1,7 @@
 // Curves of groups of runs, with a band of one standard deviation over seeds.
 
 const COLOURS = 10;
+const MOST_TOLD = 12; // lines in the box that follows the pointer
 
 function lineStyle(group) {
   return { stroke: `var(--line${group % COLOURS})`, "stroke-dasharray": ["none", "7 4", "2 3"][Math.floor(group / COLOURS) % 3] };
@@ -48,7 +49,7 @@ function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
   }
   const cross = element("path", { class: "cross", d: "" });
   svg.append(cross);
-  const value = (p) => percent(p.mean) + (p.deviation ? ` ± ${(100 * p.deviation).toFixed(2)}` : "");
+  const value = (p) => (p.deviation ? `${(100 * p.mean).toFixed(2)} ± ${percent(p.deviation)}` : percent(p.mean));
   const leave = () => cross.setAttribute("d", "");
   follow(canvas, svg, (point) => {
     if (xName !== "round") {
@@ -56,13 +57,15 @@ function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
       const best = shown.flatMap((s) => s.points.map((p) => ({ ...s, p }))).reduce((a, b) => (distance(b.p) < distance(a.p) ? b : a));
       cross.setAttribute("d", `M${x.at(best.p.x)} ${box.top}v${box.height}`);
       const models = best.group.models_up[best.p.index];
-      return [[best.group.name, value(best.p)], ["round", best.group.round[best.p.index]],
+      return [[best.group.name, value(best.p), lineStyle(best.number).stroke], ["round", best.group.round[best.p.index]],
         ["sent up", `${best.p.x.toFixed(1)} MB`], ...(models === null ? [] : [["models up", Math.round(models)]])];
     }
     const nearest = all.reduce((a, b) => (Math.abs(x.at(b.x) - point.x) < Math.abs(x.at(a.x) - point.x) ? b : a)).x;
     cross.setAttribute("d", `M${x.at(nearest)} ${box.top}v${box.height}`);
     const rows = shown.map((s) => ({ ...s, p: s.points.find((p) => p.x === nearest) })).filter((s) => s.p);
     rows.sort((a, b) => b.p.mean - a.p.mean);
-    return [["round", nearest], ...rows.map((s) => [s.group.name, value(s.p)])];
+    const more = rows.length > MOST_TOLD ? [[`and ${rows.length - MOST_TOLD} more`, ""]] : [];
+    const told = rows.slice(0, MOST_TOLD).map((s) => [s.group.name, value(s.p), lineStyle(s.number).stroke]);
+    return [["round", nearest], ...told, ...more];
   }, leave);
 }
