@@ -83,7 +83,7 @@ def collect(directories: Iterable[str | Path]) -> Found:
             else:
                 runs[key] = read_run(place)
     if not runs:
-        first = next(iter(empty.values()))
+        first = next(iter(empty.values()), "")
         raise SettingError(SETTING, first, "has no metrics yet: metrics.jsonl there is missing or empty")
     return Found(list(runs.values()), [place for key, place in empty.items() if key not in runs])
 

@@ -28,7 +28,7 @@ FORMATS: dict[str, Callable[[Report], str | bytes]] = {
 def write_report(
     directories: Sequence[str | Path], *, out: str | Path | None = None, format: str | None = None
 ) -> tuple[Path, Report]:
-    """Writes a report of the runs in the directories or below them, and returns its file.
+    """Writes a report of the runs in the directories or below them, and returns the file and what it shows.
 
     The format is what `out` ends in, and HTML without both. Without `out` the file is report.FORMAT in the directory
     if there is one, and in the working directory if there are more.
@@ -43,7 +43,7 @@ def write_report(
         file = Path(directories[0] if len(directories) == 1 else "") / f"report.{format}"
     else:
         file = Path(out)
-        # A run's own files end in other ways, so that a slip of the hand cannot replace them.
+        # So that a slip of the hand cannot replace the metrics of a run.
         if file.suffix != f".{format}":
             raise SettingError("out", out, f"must end in .{format}")
     report = build_report(collect(directories))

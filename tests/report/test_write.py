@@ -4,9 +4,11 @@ import csv
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.report.runs import write_run
-from tests.test_bad_input import assert_refused, everything_in
+from tests.test_bad_input import assert_refused, everything_in, run_quietly
 from tests.test_cli import run
 
 
@@ -97,6 +99,36 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(here, capsys, l
     before = everything_in(here)
     assert said in assert_refused(capsys, line.split(" "))
     assert everything_in(here) == before
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["final", "best", "confusion", "labels", "1"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+NAMES = ["round", "accuracy", "auc", "bytes_up", "client_weights", "class_counts", "class_names", "labels", "final"]
+CONTENTS = (
+    st.binary(max_size=60)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.dictionaries(st.sampled_from([*NAMES, "best", "confusion", "rounds", "seed", "dataset"]), JSON).map(
+        lambda value: json.dumps(value).encode()
+    )
+)
+
+
+@settings(max_examples=40)
+@given(content=CONTENTS, name=st.sampled_from(["config.json", "metrics.jsonl", "summary.json", "partition.json"]))
+def test_any_content_of_any_file_is_shown_or_refused_in_one_line(tmp_path_factory, content, name):
+    path = write_run(tmp_path_factory.mktemp("fuzz") / "run")
+    (path / name).write_bytes(content)
+    for ending in ("html", "csv", "md"):
+        code, said = run_quietly("report", path, "--format", ending)
+        assert code in (0, 2)
+        assert said.count("\n") == (code == 2)
+        assert (path / f"report.{ending}").exists() == (code == 0)
 
 
 def test_what_a_reader_must_know_is_also_said_by_the_command(here, capsys):
