@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -101,13 +102,7 @@ def find_runs(directory: Path) -> list[Path]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sorts seed2 before seed10."""
-    parts: list[str] = []
-    for character in name:
-        if parts and parts[-1][-1].isdecimal() == character.isdecimal():
-            parts[-1] += character
-        else:
-            parts.append(character)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _has_metrics(place: Path) -> bool:
@@ -128,8 +123,8 @@ def read_run(path: Path) -> Run:
     finished = bool(summary) and not 0 < reached < wanted
     trained = [record for record in records if record["round"] > 0] or records
     final = {name: _mean([record[name] for record in trained[-LAST_EVALUATIONS:]]) for name in METRICS}
-    best_record = max(trained, key=lambda record: -1.0 if record["accuracy"] is None else record["accuracy"])
-    best = {name: best_record[name] for name in ("round", *METRICS)}
+    highest = max(trained, key=lambda record: record["accuracy"])
+    best = {name: highest[name] for name in ("round", *METRICS)}
     if finished:
         final = _metrics_in(summary, "final", directory.summary, METRICS)
         best = _metrics_in(summary, "best", directory.summary, ("round", *METRICS))
