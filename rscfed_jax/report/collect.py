@@ -41,6 +41,7 @@ class Run:
     final: dict[str, float | None]
     best: dict[str, float | None]  # with its round
     finished: bool
+    diverged: str | None  # why an unfinished run will stay so, if it is known
     partition: Partition | None
     confusion: list[list[int]] | None  # [classes][classes], rows are the true classes
     summary: dict[str, Any]  # empty in a run that has none yet
@@ -135,10 +136,15 @@ def read_run(path: Path) -> Run:
         final=final,
         best=best,
         finished=finished,
+        diverged=_why_diverged(directory) if not finished and directory.diverged.exists() else None,
         partition=_read_partition(directory.partition) if directory.partition.exists() else None,
         confusion=_confusion_in(summary, directory.summary) if finished else None,
         summary=summary,
     )
+
+
+def _why_diverged(directory: RunDirectory) -> str:
+    return str(read_json(directory.diverged, setting=SETTING).get("why", "its model is no longer finite"))
 
 
 def _with_defaults(stored: dict[str, Any]) -> dict[str, Any]:

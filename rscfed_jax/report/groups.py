@@ -110,7 +110,7 @@ def _names(parts: list[list[Run]], differing: list[str]) -> list[str]:
     def of_directory(runs: list[Run]) -> str:
         whole = [run.path.resolve().name for run in runs]
         if not runs[0].finished:
-            return f"{whole[0]}, unfinished"
+            return f"{whole[0]}, {'diverged' if runs[0].diverged else 'unfinished'}"
         names = {_without_seed(name, run.seed) for name, run in zip(whole, runs, strict=True)}
         return names.pop() if len(names) == 1 else str(runs[0].settings.get("method", "run"))
 
@@ -144,7 +144,8 @@ def _notes(found: Found, groups: list[Group]) -> list[str]:
         if not group.finished:
             run = group.runs[0]
             reached = f"evaluated up to round {run.last_round} of {run.settings.get('rounds', '?')}"
-            notes.append(f"{run.path} is not finished, {reached}: final and best are those so far.")
+            state = f"diverged ({run.diverged})" if run.diverged else "is not finished"
+            notes.append(f"{run.path} {state}, {reached}: final and best are those so far.")
     for place in found.empty:
         notes.append(f"{place} is left out: it has no metrics yet.")
     lacking: dict[tuple[str, str], Callable[[Run], bool]] = {
@@ -153,7 +154,7 @@ def _notes(found: Found, groups: list[Group]) -> list[str]:
         ("class histogram", "there is no partition.json"): lambda run: run.partition is None,
         ("weights of clients", "client_weights is in no line of metrics.jsonl"): lambda run: not has_weights(run),
         ("confusion matrix", "summary.json has none"): lambda run: run.finished and run.confusion is None,
-        ("confusion matrix yet", "it comes with the last round"): lambda run: not run.finished,
+        ("confusion matrix", "it comes with the last round"): lambda run: not run.finished,
     }
     for (what, why), lacks in lacking.items():
         names = [str(run.path) for run in found.runs if lacks(run)]

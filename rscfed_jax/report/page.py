@@ -152,7 +152,8 @@ def _run_line(run: Run) -> list[Cell]:
         return {name: None if value is None else (value, None) for name, value in metrics.items()}
 
     seconds = run.summary.get("seconds_per_round") if run.finished else None
-    round_ = Cell(f"{run.last_round}" if run.finished else f"{run.last_round}, unfinished")
+    state = "" if run.finished else ", diverged" if run.diverged else ", unfinished"
+    round_ = Cell(f"{run.last_round}{state}")
     return [
         *(Cell(str(run.path)), Cell(str(run.seed)), round_, *_final(alone(run.final)), *_best(alone(run.best))),
         Cell(f"{seconds:.2f}" if isinstance(seconds, int | float) else "–"),

@@ -46,7 +46,15 @@ def test_an_unfinished_run_is_never_averaged_with_a_finished_one(tmp_path):
     report = report_of(tmp_path)
     assert [group.name for group in report.groups] == ["rscfed", "rscfed-seed1, unfinished"]
     assert any("seed1 is not finished, evaluated up to round 2 of 6" in note for note in report.notes)
-    assert any("No confusion matrix yet" in note for note in report.notes)
+    assert any("No confusion matrix for" in note and "last round" in note for note in report.notes)
+
+
+def test_a_cell_that_diverged_is_said_to_have(tmp_path):
+    path = write_run(tmp_path / "cell", finished=False, stop=2)
+    (path / "diverged.json").write_text('{"round": 3, "why": "no longer finite after round 3"}')
+    report = report_of(tmp_path)
+    assert report.groups[0].name == "cell, diverged"
+    assert "cell diverged (no longer finite after round 3), evaluated up to round 2 of 6" in report.notes[0]
 
 
 def test_runs_of_several_data_sets_are_allowed_and_said(tmp_path):
