@@ -1,10 +1,9 @@
 """The report as Markdown and as CSV."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rscfed_jax.report import text
 from rscfed_jax.report.collect import METRICS
 from rscfed_jax.report.groups import Moments, Report
 
@@ -72,25 +71,21 @@ def _markdown(columns: Sequence[str], lines: Iterable[Sequence[str]], *, left: i
     return "\n".join("| " + " | ".join(map(_in_cell, line)) + " |" for line in [columns, ruler, *lines])
 
 
-def _in_cell(text: str) -> str:
+def _in_cell(content: str) -> str:
     """Text that neither ends its cell nor becomes markup."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(content.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def as_csv(report: Report) -> str:
     """A line for each group with full numbers, metrics as fractions; a deviation of one seed is empty."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    metrics = [(part, name) for part in ("final", "best") for name in METRICS]
-    moments = [f"{part}_{name}{kind}" for part, name in metrics for kind in ("", "_std")]
-    writer.writerow(["run", "seeds", "finished", *report.differing, *moments, "best_round", "models_up", "bytes_up"])
+    rows = []
     for group in report.groups:
-        values: list[Any] = []
-        for part, name in metrics:
-            values += getattr(group, part)[name] or (None, None)
+        row = {"run": group.name, "seeds": len(group.runs), "finished": str(group.finished).lower()}
+        row |= {name: group.settings.get(name) for name in report.differing}
+        for part, metrics in (("final", group.final), ("best", group.best)):
+            for name in METRICS:
+                row[f"{part}_{name}"], row[f"{part}_{name}_std"] = metrics[name] or (None, None)
+        row["best_round"] = (group.best["round"] or (None,))[0]
         sent = group.points[-1].sent if group.points else {}
-        last = [(group.best["round"] or (None,))[0], sent.get("models_up"), sent.get("bytes_up")]
-        given = [group.settings.get(name) for name in report.differing]
-        line = [group.name, len(group.runs), str(group.finished).lower(), *given, *values, *last]
-        writer.writerow(["" if value is None else value for value in line])
-    return file.getvalue()
+        rows.append(row | {name: sent.get(name) for name in ("models_up", "bytes_up")})
+    return text.as_csv(rows)
