@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -25,6 +26,7 @@ KEPT = 3
 WRITER_ALONE = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="writer"
 )
+ROWS = "rows"  # the array that tells which clients are there: not those that were never selected
 LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
 Warn = Callable[[str], None]
@@ -83,16 +85,14 @@ class Checkpoints:
         except Exception as error:
             raise SettingError("out", self.directory.parent, f"checkpoint cannot be written: {error}") from None
 
-    def save(self, state: State, history: History, config: Config) -> None:
-        """Starts to write a host state, its key as numbers, under its round.
+    def save(self, state: State, rows: np.ndarray, history: History, config: Config) -> None:
+        """Starts to write a host state, its key as numbers and of its clients those in `rows`, under its round.
 
         An error of the last writing comes up here.
         """
-        # How many rows pad the clients depends on the number of devices; the next run may have another.
-        state = state._replace(clients=jax.tree.map(lambda leaf: leaf[: config.clients], state.clients))
         text = json.dumps({"config": config.to_dict(), "history": history.to_json()})
-        log = {LOG: np.frombuffer(text.encode(), np.uint8)}
-        items = {"state": _flat(state) | log, "model": _flat(state.model)}
+        more = {LOG: np.frombuffer(text.encode(), np.uint8), ROWS: rows}
+        items = {"state": _flat(state) | more, "model": _flat(state.model)}
         items["best"] = _flat(history.best_model)
         self._keep.accuracy = {record["round"]: record["accuracy"] for record in history.trained}
         with self._refusing():
@@ -166,22 +166,42 @@ def read_together(runs: Sequence[Checkpoints], warn: Warn) -> list[Arrays] | Non
 
 
 def decode(arrays: Arrays, like: State, *, clients: int, out: Path | None) -> tuple[State, History]:
-    """The host state that `Checkpoints.save` was given, padded to the shapes of `like`, and the history beside it."""
+    """The host state of `Checkpoints.save`, all clients with the padding of `like`, and the history beside it."""
     parts: dict[str, Arrays] = {"state": {}, "best": {}}
     for name, leaf in arrays.items():
         part, _, key = name.partition(".")
         parts[part][key] = leaf
-    content = json.loads(parts["state"].pop(LOG).tobytes())["history"]
-    without_padding = like._replace(
-        clients=jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((clients, *leaf.shape[1:]), leaf.dtype), like.clients)
-    )
     try:
-        state = _unflat(parts["state"], without_padding)
+        content = json.loads(parts["state"].pop(LOG).tobytes())["history"]
+        rows = parts["state"].pop(ROWS)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < clients:
+            raise ValueError("other clients")
+        stored = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(rows), *leaf.shape[1:]), leaf.dtype), like.clients)
+        state = _unflat(parts["state"], like._replace(clients=stored))
         history = History.from_json(content, best_model=_unflat(parts["best"], like.model), clients=clients)
-    except ValueError:
+    except (ValueError, KeyError):
         reason = "its state has another form than these data and settings ask for"
         raise SettingError("resume", out, reason) from None
-    return state._replace(clients=jax.tree.map(_with_rows_of, state.clients, like.clients)), history
+
+    def all_rows(some: np.ndarray, like: jax.ShapeDtypeStruct) -> np.ndarray:
+        leaf = np.zeros(like.shape, like.dtype)
+        leaf[rows] = some
+        return leaf
+
+    return state._replace(clients=jax.tree.map(all_rows, state.clients, like.clients)), history
+
+
+@jax.jit
+def touched(clients: Any) -> jax.Array:
+    """[G, rows] which clients' states are no longer the zeros that they begin with."""
+    parts = [jnp.any(leaf.reshape(*leaf.shape[:2], -1) != 0, axis=2) for leaf in jax.tree.leaves(clients)]
+    return jnp.any(jnp.stack(parts), axis=0)
+
+
+@jax.jit
+def take_rows(clients: Any, cell: int, rows: np.ndarray) -> Any:
+    """The states of some clients of a cell."""
+    return jax.tree.map(lambda leaf: leaf[cell, rows], clients)
 
 
 @contextmanager
@@ -219,7 +239,3 @@ def _nested(arrays: Arrays) -> Model:
             branch = branch.setdefault(part, {})
         branch[last] = leaf
     return tree
-
-
-def _with_rows_of(leaf: np.ndarray, like: jax.ShapeDtypeStruct) -> np.ndarray:
-    return np.pad(leaf, [(0, like.shape[0] - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rscfed_jax.checkpoint import Checkpoints, decode, read_together
+from rscfed_jax.checkpoint import Checkpoints, decode, read_together, take_rows, touched
 from rscfed_jax.clients import CLIENTS, GRID
 from rscfed_jax.config import Config
 from rscfed_jax.data.augment import normalise, unpack_pixels
@@ -18,6 +18,7 @@ from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.table import pack_pixels
 from rscfed_jax.history import DivergedError, History, Record, check_finite, summarise
+from rscfed_jax.local.training import ClientState
 from rscfed_jax.methods.base import Method
 from rscfed_jax.metrics import Metrics, evaluate_cells
 from rscfed_jax.processes import any_of_them, from_the_first
@@ -30,6 +31,7 @@ from rscfed_jax.stored_model import load_model
 from rscfed_jax.types import Array, Model
 
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
+FEWEST_ROWS = 64  # of clients that are fetched for a checkpoint at once
 
 
 @dataclass(frozen=True)
@@ -272,11 +274,28 @@ class Group:
     def _save(self) -> None:
         """Starts to write the state of each experiment into its own directory."""
         # As host arrays: the next rounds may reuse the state's memory at once.
-        host = self.axis.to_host(self.state._replace(key=jax.random.key_data(self.state.key)))
+        host = self.axis.to_host(self.state._replace(key=jax.random.key_data(self.state.key), clients=None))
+        begun = self._begun_clients()
         for number, experiment in self._active():
+            rows, clients = self._clients_of(number, begun)
             if experiment.checkpoints is not None:
                 own = jax.tree.map(lambda leaf, number=number: leaf[number], host)
-                experiment.checkpoints.save(own, experiment.history, experiment.config)
+                experiment.checkpoints.save(own._replace(clients=clients), rows, experiment.history, experiment.config)
+
+    def _begun_clients(self) -> np.ndarray:
+        """[G, rows] which clients have a state to save."""
+        if self.state.clients is None:
+            return np.zeros((len(self.state.round), 0), bool)
+        return self.axis.to_host(touched(self.state.clients))
+
+    def _clients_of(self, cell: int, begun: np.ndarray) -> tuple[np.ndarray, ClientState | None]:
+        """The clients of a cell that have a state to save, and those states, on the host."""
+        rows = np.flatnonzero(begun[cell]).astype(np.int32)
+        # As many as a power of two, or all: there are few such programs to compile.
+        size = min(begun.shape[1], max(FEWEST_ROWS, 1 << len(rows).bit_length()))
+        padded = np.resize(np.append(rows, np.int32(0)), size)
+        states = self.axis.to_host(take_rows(self.state.clients, cell, padded))
+        return rows, jax.tree.map(lambda leaf: leaf[: len(rows)], states)
 
     def _wait(self) -> None:
         for experiment in self.experiments:

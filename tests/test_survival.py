@@ -18,6 +18,7 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax import group
 from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode
+from rscfed_jax.config import Config
 from rscfed_jax.rundir import RunDirectory
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
@@ -75,6 +76,20 @@ def test_a_stop_between_evaluations_leaves_no_trace_in_the_resumed_run(tmp_path,
         assert stopped_at in steps(out)
     assert [record["round"] for record in lines(out)] == [0, 4, 8]
     assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
+
+
+def test_a_checkpoint_holds_the_clients_that_were_selected(tmp_path):
+    config = Config(**SETTINGS | {"clients": 12, "min_client_size": 2, "rounds": 1, "method": "sso"})
+    result = rj.train(config, out=tmp_path / "run")
+    with Checkpoints(tmp_path / "run" / "checkpoints", read_only=True) as checkpoints:
+        arrays = checkpoints.read(1, warn=pytest.fail)
+    selected = sorted(map(int, result.metrics[-1]["client_weights"]))
+    assert arrays["state.rows"].tolist() == selected
+    assert len(selected) < 12
+    assert arrays["state.clients.step"].shape == (len(selected),)
+    state = result.simulation.state
+    like = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+    assert_trees_equal(decode(arrays, like, clients=12, out=None)[0], like)
 
 
 def test_a_longer_run_forgets_the_last_evaluation_that_it_would_not_have_made(tmp_path, whole):
