@@ -7,8 +7,9 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rscfed_jax.arrays import Arrays, RestoreArrays, SaveArrays
+from rscfed_jax.clients import CLIENTS, GRID, ClientAxis
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.history import History
 from rscfed_jax.rounds import State
@@ -165,8 +167,16 @@ def read_together(runs: Sequence[Checkpoints], warn: Warn) -> list[Arrays] | Non
     return found
 
 
-def decode(arrays: Arrays, like: State, *, clients: int, out: Path | None) -> tuple[State, History]:
-    """The host state of `Checkpoints.save`, all clients with the padding of `like`, and the history beside it."""
+class Stored(NamedTuple):
+    """What a checkpoint holds of one experiment."""
+
+    state: State  # of the host, the key as numbers; of the clients only those in `rows`
+    rows: np.ndarray
+    history: History
+
+
+def decode(arrays: Arrays, like: State, *, clients: int, out: Path | None) -> Stored:
+    """What `Checkpoints.save` was given, for a state of the form of `like`."""
     parts: dict[str, Arrays] = {"state": {}, "best": {}}
     for name, leaf in arrays.items():
         part, _, key = name.partition(".")
@@ -176,19 +186,13 @@ def decode(arrays: Arrays, like: State, *, clients: int, out: Path | None) -> tu
         rows = parts["state"].pop(ROWS)
         if len(rows) and not 0 <= rows.min() <= rows.max() < clients:
             raise ValueError("other clients")
-        stored = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(rows), *leaf.shape[1:]), leaf.dtype), like.clients)
-        state = _unflat(parts["state"], like._replace(clients=stored))
+        some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(rows), *leaf.shape[1:]), leaf.dtype), like.clients)
+        state = _unflat(parts["state"], like._replace(clients=some))
         history = History.from_json(content, best_model=_unflat(parts["best"], like.model), clients=clients)
     except (ValueError, KeyError):
         reason = "its state has another form than these data and settings ask for"
         raise SettingError("resume", out, reason) from None
-
-    def all_rows(some: np.ndarray, like: jax.ShapeDtypeStruct) -> np.ndarray:
-        leaf = np.zeros(like.shape, like.dtype)
-        leaf[rows] = some
-        return leaf
-
-    return state._replace(clients=jax.tree.map(all_rows, state.clients, like.clients)), history
+    return Stored(state, rows, history)
 
 
 @jax.jit
@@ -202,6 +206,13 @@ def touched(clients: Any) -> jax.Array:
 def take_rows(clients: Any, cell: int, rows: np.ndarray) -> Any:
     """The states of some clients of a cell."""
     return jax.tree.map(lambda leaf: leaf[cell, rows], clients)
+
+
+@partial(jax.jit, static_argnames="axis", donate_argnames="clients")
+def put_rows(clients: Any, cell: int, rows: np.ndarray, states: Any, *, axis: ClientAxis) -> Any:
+    """The states of all clients [G, rows, ...] with those of some clients of a cell in their place."""
+    filled = jax.tree.map(lambda leaf, some: leaf.at[cell, rows].set(some), clients, states)
+    return axis.place(filled, GRID, CLIENTS)
 
 
 @contextmanager

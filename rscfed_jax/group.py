@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rscfed_jax.checkpoint import Checkpoints, decode, read_together, take_rows, touched
-from rscfed_jax.clients import CLIENTS, GRID
+from rscfed_jax.checkpoint import Checkpoints, decode, put_rows, read_together, take_rows, touched
+from rscfed_jax.clients import GRID
 from rscfed_jax.config import Config
 from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.federation import Federation
@@ -44,13 +45,19 @@ class Result:
     model: Model  # the trained global model: flax variables
     best_model: Model  # the one with the best test accuracy of the evaluated rounds
     confusion: np.ndarray  # [classes, classes] of the last round on the test set; rows are the true classes
-    simulation: Simulation  # with the state after the last round, to go on from
+    cells: Simulation  # of all experiments that ran together
+    number: int  # of this one among them
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The experiment with its state after the last round, to go on from."""
+        return cell_of(self.cells, self.number)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """[B, classes] probabilities for [B, H, W, 1 or 3] uint8 images of any size."""
         if images.dtype != np.uint8 or images.ndim != 4:
             raise ValueError(f"images must be uint8 of shape B,H,W,C, not {images.dtype} of shape {images.shape}")
-        network, data = self.simulation.algorithm.local.network, self.simulation.data
+        network, data = self.cells.algorithm.local.network, self.cells.data
         words = jnp.asarray(pack_pixels(resize(images, self.config.image_size)))
         pixels = normalise(unpack_pixels(words.transpose(1, 2, 0)), data.mean, data.std, network.dtype)
         logits = network.apply(self.model, pixels, train=False)
@@ -312,19 +319,19 @@ class Group:
             return False
         plain = self.state._replace(key=jax.random.key_data(self.state.key))
         like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), plain)
-        states = []
+        states, clients = [], self.state.clients
         for number, experiment in enumerate(self.experiments):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): leaf for name, leaf in together.items() if name.startswith(prefix)}
             out = experiment.directory and experiment.directory.path
-            state, experiment.history = decode(own, like, clients=self.config.clients, out=out)
-            states.append(state)
+            stored = decode(own, like, clients=self.config.clients, out=out)
+            clients = put_rows(clients, number, stored.rows, stored.state.clients, axis=self.axis)
+            states.append(stored.state._replace(clients=None))
+            experiment.history = stored.history
             if experiment.directory is not None:
                 experiment.directory.rewrite_metrics(experiment.history.records)
         states += states[-1:] * (len(self.state.round) - len(states))
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-        placed = self.axis.place(stacked._replace(clients=None), GRID)
-        clients = self.axis.place(stacked.clients, GRID, CLIENTS)
+        placed = self.axis.place(jax.tree.map(lambda *leaves: np.stack(leaves), *states), GRID)
         self.state = placed._replace(key=jax.random.wrap_key_data(placed.key), clients=clients)
         self.round = int(states[0].round)
         self.shown.begin_at(self.round)
@@ -351,8 +358,8 @@ class Group:
                 with directory.refusing():
                     write_json(directory.summary, summary)
                     plot_curves({config.method: history.records}, directory.curve)
-            own = cell_of(simulation, number)
+            model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
             results[number] = Result(
-                config, history.records, summary, own.state.model, history.best_model, confusions[number], own
+                config, history.records, summary, model, history.best_model, confusions[number], simulation, number
             )
         return results

@@ -89,7 +89,11 @@ def test_a_checkpoint_holds_the_clients_that_were_selected(tmp_path):
     assert arrays["state.clients.step"].shape == (len(selected),)
     state = result.simulation.state
     like = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
-    assert_trees_equal(decode(arrays, like, clients=12, out=None)[0], like)
+    stored = decode(arrays, like, clients=12, out=None)
+    chosen = jax.tree.map(lambda leaf: leaf[stored.rows], like.clients)
+    assert_trees_equal(stored.state, like._replace(clients=chosen))
+    rest = jax.tree.map(lambda leaf: np.delete(leaf, stored.rows, axis=0), like.clients)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(rest))
 
 
 def test_a_longer_run_forgets_the_last_evaluation_that_it_would_not_have_made(tmp_path, whole):
@@ -109,7 +113,7 @@ def test_the_newest_and_the_best_checkpoints_are_kept(whole):
     with Checkpoints(out / "checkpoints", read_only=True) as checkpoints:
         arrays = checkpoints.read(10, warn=pytest.fail)
     like = jax.device_get(result.simulation.state._replace(key=jax.random.key_data(result.simulation.state.key)))
-    _, history = decode(arrays, like, clients=CONFIG.clients, out=out)
+    history = decode(arrays, like, clients=CONFIG.clients, out=out).history
     if best <= 8:
         assert_trees_equal(history.best_model, result.best_model)
     assert evaluated[best] == max(evaluated.values())
