@@ -104,9 +104,7 @@ def rows_of(jobs: list[Job]) -> list[Row]:
             Row(
                 mine[0].cell,
                 mean={name: float(np.mean(values)) for name, values in finals.items()},
-                std={
-                    name: float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for name, values in finals.items()
-                },
+                std={name: _spread(values) for name, values in finals.items()},
                 best=float(np.mean([summary["best"]["accuracy"] for summary in summaries])),
                 models_up=float(np.mean([summary["models_up"] / summary["rounds"] for summary in summaries])),
             )
