@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,7 +171,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def _write(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text)
+        with part.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # or a power loss could leave the new name with nothing in it
         part.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax import experiment
 from rscfed_jax.checkpoint import Checkpoints, NewestAndBest
-from rscfed_jax.rundir import RunDirectory
+from rscfed_jax.rundir import RunDirectory, write_json
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
 from tests.test_experiment import SETTINGS, untimed
@@ -229,6 +229,15 @@ def test_a_vanished_directory_ends_the_run_in_one_line(tmp_path):
         rj.train(CONFIG, out=out, stop=vanish)
     assert "\n" not in str(error.value)
     assert not out.exists()
+
+
+def test_a_file_has_its_content_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """After a power loss a file that was renamed too early is there, and empty."""
+    done = []
+    monkeypatch.setattr(os, "fsync", lambda number: done.append(os.fstat(number).st_size))
+    monkeypatch.setattr(Path, "replace", lambda self, target: done.append(target.name))
+    write_json(tmp_path / "config.json", {"rounds": 3})
+    assert done == [len('{\n  "rounds": 3\n}\n'), "config.json"]
 
 
 @pytest.mark.parametrize("out", ["/proc/run", "file/run", "/dev/null"])
