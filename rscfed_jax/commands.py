@@ -20,7 +20,7 @@ from rscfed_jax.data.partition import save_partition
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.modelfile import check_target, is_model_file
 from rscfed_jax.paper import reproduce
-from rscfed_jax.rundir import RunDirectory, check_stored, load_config, read_json
+from rscfed_jax.rundir import RunDirectory, check_stored, load_config
 from rscfed_jax.signals import StopSignals
 
 MOST_CLASSES = 20  # that a table shows
@@ -69,7 +69,7 @@ def train(arguments: argparse.Namespace) -> int:
 
     code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
     if code == 0:
-        _print_result(read_json(directory.summary, setting="out"), directory)
+        _print_result(directory.read_summary(), directory)
     return code
 
 

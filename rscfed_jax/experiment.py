@@ -22,7 +22,7 @@ from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.rounds import Algorithm, RoundReport, State, place_state, run_rounds
-from rscfed_jax.rundir import RunDirectory, check_stored, read_json, write_json
+from rscfed_jax.rundir import RunDirectory, check_stored, write_json
 from rscfed_jax.simulation import Simulation, build_simulation, make_network
 from rscfed_jax.stored_model import load_model
 from rscfed_jax.types import Model
@@ -201,7 +201,7 @@ def _run(
         checkpoints.wait()
 
     if finished and directory.summary.exists():
-        summary = read_json(directory.summary, setting="out")
+        summary = directory.read_summary()
     else:
         summary = summarise(
             history,

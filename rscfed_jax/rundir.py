@@ -106,13 +106,23 @@ class RunDirectory:
     def read_metrics(self) -> list[dict[str, Any]]:
         """The evaluated rounds of a run."""
         records = []
-        with self.metrics.open() as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    records.append(dict(json.loads(line)))
-                except (ValueError, TypeError):
-                    raise SettingError("out", self.metrics, f"line {number} is not a JSON object") from None
+        try:
+            lines = self.metrics.read_text().splitlines()
+        except (OSError, ValueError):
+            raise SettingError("out", self.path, "metrics.jsonl there is not readable") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                raise SettingError("out", self.metrics, f"line {number} is not a JSON object") from None
         return records
+
+    def read_summary(self) -> dict[str, Any]:
+        """What a finished run found."""
+        summary = read_json(self.summary, setting="out")
+        if not summary.keys() >= {"final", "best", "rounds"}:
+            raise SettingError("out", self.path, "summary.json there is not that of a run; without it, it is made anew")
+        return summary
 
 
 def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
