@@ -13,7 +13,7 @@ from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.paper.tables import TABLES, Cell, cells_of
-from rscfed_jax.rundir import RunDirectory, read_json
+from rscfed_jax.rundir import RunDirectory
 
 METRICS = ("accuracy", "auc", "precision", "recall")
 SECONDS_PER_STEP = 0.007  # of a client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
@@ -30,9 +30,7 @@ class Job(NamedTuple):
     @property
     def finished(self) -> bool:
         """Whether its run has all its rounds."""
-        if not self.directory.summary.exists():
-            return False
-        return read_json(self.directory.summary, setting="out")["rounds"] >= self.config.rounds
+        return self.directory.summary.exists() and self.directory.read_summary()["rounds"] >= self.config.rounds
 
 
 class Row(NamedTuple):
@@ -85,10 +83,12 @@ def estimated_seconds(config: Config, federation: Federation) -> float:
 
 def run(jobs: list[Job], *, progress: bool, say: Callable[[str], None], stop: Callable[[], bool]) -> None:
     """Runs what is not finished yet, continuing what was interrupted; `stop()` ends it between rounds."""
-    from rscfed_jax.experiment import train
+    from rscfed_jax.experiment import Stopped, train
 
     waiting = [job for job in jobs if not job.finished]
     for number, (job, federation) in enumerate(zip(waiting, federations(waiting), strict=True), 1):
+        if stop():
+            raise Stopped(f"stopped before cell {number} of {len(waiting)} to run")
         say(f"cell {number} of {len(waiting)} to run: {job.cell.name}, seed {job.config.seed}")
         train(job.config, out=job.directory.path, resume=True, progress=progress, federation=federation, stop=stop)
 
@@ -98,7 +98,7 @@ def rows_of(jobs: list[Job]) -> list[Row]:
     rows = []
     for cell in dict.fromkeys(job.cell.name for job in jobs):
         mine = [job for job in jobs if job.cell.name == cell]
-        summaries = [read_json(job.directory.summary, setting="out") for job in mine]
+        summaries = [job.directory.read_summary() for job in mine]
         finals = {name: [summary["final"][name] for summary in summaries] for name in METRICS}
         rows.append(
             Row(
@@ -189,10 +189,12 @@ def write_report(table: str, jobs: list[Job], *, seeds: int, out: str | Path) ->
         f"test set. The paper has 1000 rounds on all samples."
     )
     title = TABLES[table].title
+    curves = {row.cell.name: _mean_curve(jobs, row.cell) for row in rows}
     out = Path(out)
-    (out / "table.md").write_text(f"# {title}\n\n{facts}\n\n{as_markdown(lines)}")
-    (out / "table.csv").write_text(as_csv(rows))
-    plot_curves({row.cell.name: _mean_curve(jobs, row.cell) for row in rows}, out / "curves.png")
+    with RunDirectory(out).refusing():
+        (out / "table.md").write_text(f"# {title}\n\n{facts}\n\n{as_markdown(lines)}")
+        (out / "table.csv").write_text(as_csv(rows))
+        plot_curves(curves, out / "curves.png")
     return f"{title}\n{facts}\n{as_console(lines)}"
 
 
