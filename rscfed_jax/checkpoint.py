@@ -5,6 +5,7 @@ A checkpoint is a directory that appears only when it is complete, with a folder
 
 import json
 import logging
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -87,6 +88,9 @@ class Checkpoints:
         with self._refusing():
             if not self.directory.is_dir():
                 raise FileNotFoundError(f"{self.directory} has vanished")
+            # Where Orbax cannot make its directory, its threads wait for that for minutes.
+            with tempfile.TemporaryFile(dir=self.directory):
+                pass
             arguments = {name: SaveArrays(arrays) for name, arrays in items.items()}
             self._manager.save(int(state.round), args=ocp.args.Composite(**arguments))
 

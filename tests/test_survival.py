@@ -267,6 +267,58 @@ def test_a_full_disk_ends_in_one_line_and_what_was_saved_stays_valid(tmp_path, c
     assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
 
 
+@pytest.fixture
+def read_only():
+    """Makes a directory read-only, in a way that binds root as well."""
+    mounted = []
+
+    def make(path):
+        if os.geteuid():
+            for inner in (path, *path.rglob("*")):
+                inner.chmod(inner.stat().st_mode & ~0o222)
+            return
+        for options in (["--bind", path, path], ["-o", "remount,bind,ro", path]):
+            done = subprocess.run(["mount", *map(str, options)], capture_output=True, check=False)
+            if done.returncode:
+                pytest.skip("root may write everywhere, and this one may not mount")
+            mounted[:] = [path]
+
+    def restore(path):
+        if os.geteuid():
+            for inner in (path, *path.rglob("*")):
+                inner.chmod(inner.stat().st_mode | 0o200)
+        while mounted:
+            subprocess.run(["umount", str(mounted.pop())], check=True)
+
+    yield make, restore
+    while mounted:
+        subprocess.run(["umount", str(mounted.pop())], check=False)
+
+
+def test_a_directory_that_becomes_read_only_ends_the_run_in_one_line_and_what_was_saved_stays_valid(
+    tmp_path, capfd, whole, read_only
+):
+    make_read_only, restore = read_only
+    out = tmp_path / "run"
+    chunks = iter(range(9))
+
+    def turn_read_only():
+        if next(chunks) == 1:  # after round 4, which has no checkpoint; that of round 6 cannot be written
+            make_read_only(out)
+        return False
+
+    for resume in (False, True):
+        with pytest.raises(rj.SettingError, match=r"--out .*/run: .*cannot be written: .*(Read-only|denied)") as error:
+            rj.train(CONFIG, out=out, stop=turn_read_only, resume=resume)
+        assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+    assert steps(out) == [3]
+    assert run("evaluate", out) == 0
+    assert json.loads(capfd.readouterr().out)["round"] == 3
+    restore(out)
+    assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
+
+
 def test_a_global_model_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     flags = [*TINY, "--rounds", "10", "--eval-every", "4", "--checkpoint-every", "3", "--method", "sso"]
