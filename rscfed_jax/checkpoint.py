@@ -22,6 +22,7 @@ from rscfed_jax.rounds import State
 from rscfed_jax.types import Model
 
 KEPT = 3
+UNFINISHED = ".orbax-checkpoint-tmp"  # what Orbax removes when it starts
 LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
 Warn = Callable[[str], None]
@@ -89,7 +90,7 @@ class Checkpoints:
             if not self.directory.is_dir():
                 raise FileNotFoundError(f"{self.directory} has vanished")
             # Where Orbax cannot make its directory, its threads wait for that for minutes.
-            with tempfile.TemporaryFile(dir=self.directory):
+            with tempfile.TemporaryDirectory(dir=self.directory, suffix=UNFINISHED):
                 pass
             arguments = {name: SaveArrays(arrays) for name, arrays in items.items()}
             self._manager.save(int(state.round), args=ocp.args.Composite(**arguments))
