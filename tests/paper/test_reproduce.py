@@ -19,6 +19,9 @@ FLAGS = (
 )
 
 
+MODELS = simulation.MODELS
+
+
 @pytest.fixture(autouse=True)
 def tiny_network(monkeypatch):
     """A network that compiles in no time."""
@@ -49,6 +52,15 @@ def test_every_table_runs_and_is_written(tmp_path, capsys, table):
     assert [row["cell"] for row in rows] == names
     assert all(0 <= float(row["accuracy"]) <= 1 for row in rows)
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_a_table_runs_with_resnet(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulation, "MODELS", MODELS)
+    flags = ("--model", "resnet18", "--stem", "imagenet", "--train-fraction", "0.2", "--rounds", "1")
+    assert run("table1", *FLAGS, *flags, "--warmup-rounds", "0", "--out", str(tmp_path)) == 0
+    with (tmp_path / "table.csv").open() as file:
+        assert [row["cell"] for row in csv.DictReader(file)] == [cell.name for cell in cells_of("table1", DATA)]
 
 
 def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, capsys, monkeypatch):
