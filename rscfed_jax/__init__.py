@@ -24,9 +24,11 @@ _HOMES = {
     "FederatedData": "data.table",
     "TestData": "data.table",
     "to_device": "data.table",
-    "Result": "experiment",
+    "Result": "group",
     "train": "experiment",
-    "Stopped": "experiment",
+    "grid": "grids",
+    "GridResult": "grids",
+    "Stopped": "group",
     "DivergedError": "history",
     "evaluate_run": "experiment",
     "Simulation": "simulation",
@@ -37,13 +39,17 @@ _HOMES = {
     "one_round": "rounds",
     "run_rounds": "rounds",
     "scan_rounds": "rounds",
+    "Method": "methods.base",
+    "METHODS": "methods",
     "Members": "aggregation",
     "Consensus": "aggregation",
     "sub_consensus": "aggregation",
     "Metrics": "metrics",
     "evaluate": "metrics",
     "plot_curves": "report.plots",
+    "plot_heatmap": "report.plots",
     "plot_partition": "report.plots",
+    "write_report": "report.write",
     "use_all_cores": "clients",
 }
 
@@ -55,10 +61,15 @@ if TYPE_CHECKING:
     from rscfed_jax.config import Config, Hyper, SettingError
     from rscfed_jax.data.federation import Federation, build_federation
     from rscfed_jax.data.table import FederatedData, TestData, to_device
-    from rscfed_jax.experiment import Result, Stopped, evaluate_run, train
+    from rscfed_jax.experiment import evaluate_run, train
+    from rscfed_jax.grids import GridResult, grid
+    from rscfed_jax.group import Result, Stopped
     from rscfed_jax.history import DivergedError
+    from rscfed_jax.methods import METHODS
+    from rscfed_jax.methods.base import Method
     from rscfed_jax.metrics import Metrics, evaluate
-    from rscfed_jax.report.plots import plot_curves, plot_partition
+    from rscfed_jax.report.plots import plot_curves, plot_heatmap, plot_partition
+    from rscfed_jax.report.write import write_report
     from rscfed_jax.rounds import Algorithm, RoundReport, State, one_round, run_rounds, scan_rounds
     from rscfed_jax.simulation import Simulation, build_simulation
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -23,6 +24,11 @@ from rscfed_jax.types import Model
 
 KEPT = 3
 UNFINISHED = ".orbax-checkpoint-tmp"  # what Orbax removes when it starts
+# Of several processes only the first has a directory; it must not wait for the others.
+WRITER_ALONE = ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix="writer"
+)
+ROWS = "rows"  # the array that tells which clients are there: not those that were never selected
 LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
 Warn = Callable[[str], None]
@@ -51,8 +57,14 @@ class Checkpoints:
         self._quiet = ExitStack()
         with _quiet(), self._refusing():
             options = ocp.CheckpointManagerOptions(
-                preservation_policy=self._keep, cleanup_tmp_directories=not read_only, read_only=read_only
+                preservation_policy=self._keep,
+                cleanup_tmp_directories=not read_only,
+                read_only=read_only,
+                create=False,  # Orbax asks for it with options for processes
+                multiprocessing_options=WRITER_ALONE,
             )
+            if not read_only:
+                self.directory.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def __enter__(self) -> Self:
@@ -75,15 +87,14 @@ class Checkpoints:
         except Exception as error:
             raise SettingError("out", self.directory.parent, f"checkpoint cannot be written: {error}") from None
 
-    def save(self, state: State, history: History, config: Config) -> None:
-        """Starts to write a state under its round; an error of the last writing comes up here."""
-        # As host arrays: the next rounds may reuse the state's memory at once.
-        plain = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
-        # How many rows pad the clients depends on the number of devices; the next run may have another.
-        plain = plain._replace(clients=jax.tree.map(lambda leaf: leaf[: config.clients], plain.clients))
+    def save(self, state: State, rows: np.ndarray, history: History, config: Config) -> None:
+        """Starts to write a host state, its key as numbers and of its clients those in `rows`, under its round.
+
+        An error of the last writing comes up here.
+        """
         text = json.dumps({"config": config.to_dict(), "history": history.to_json()})
-        log = {LOG: np.frombuffer(text.encode(), np.uint8)}
-        items = {"state": _flat(plain) | log, "model": _flat(plain.model)}
+        more = {LOG: np.frombuffer(text.encode(), np.uint8), ROWS: rows}
+        items = {"state": _flat(state) | more, "model": _flat(state.model)}
         items["best"] = _flat(history.best_model)
         self._keep.accuracy = {record["round"]: record["accuracy"] for record in history.trained}
         with self._refusing():
@@ -101,28 +112,25 @@ class Checkpoints:
             self._manager.wait_until_finished()
             self._manager.check_for_errors()
 
-    def restore(self, like: State, *, clients: int, warn: Warn) -> tuple[State, History] | None:
-        """The newest valid state of so many clients, with the padding and the devices of `like`.
+    def rounds(self) -> set[int]:
+        """The rounds of which there is a checkpoint."""
+        return set(self._manager.all_steps())
 
-        Damaged checkpoints are named by `warn` and put aside, so that the run can write those rounds again.
+    def read(self, round_: int, warn: Warn) -> Arrays | None:
+        """The arrays of one checkpoint: state, log and best model.
+
+        A damaged one is named by `warn` and put aside, so that the run can write that round again.
         """
-        found = self._newest_valid(("state", "best"), warn, put_aside=True)
+        found = self._newest_valid(("state", "best"), warn, put_aside=True, only=round_)
         if found is None:
             return None
-        _, items = found
-        content = json.loads(items["state"].pop(LOG).tobytes())["history"]
-        plain = like._replace(key=jax.random.key_data(like.key))
-        host = plain._replace(clients=jax.tree.map(lambda leaf: leaf[:clients], plain.clients))
-        try:
-            state = _unflat(items["state"], host)
-            history = History.from_json(content, best_model=_unflat(items["best"], like.model))
-        except ValueError:
-            raise SettingError(
-                "resume", self.directory.parent, "its state has another form than these data and settings ask for"
-            ) from None
-        state = state._replace(clients=jax.tree.map(_with_rows_of, state.clients, plain.clients))
-        state = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), state, plain)
-        return state._replace(key=jax.random.wrap_key_data(state.key)), history
+        return {f"{name}.{key}": leaf for name, arrays in found[1].items() for key, leaf in arrays.items()}
+
+    def forget_after(self, round_: int) -> None:
+        """Removes newer checkpoints: the run will write those rounds again."""
+        for newer in self.rounds():
+            if newer > round_:
+                self._manager.delete(newer)
 
     def restore_model(self, round_: int | None = None, *, warn: Warn) -> tuple[Model, int] | None:
         """The newest valid global model, or that of one round, and its round."""
@@ -147,6 +155,58 @@ class Checkpoints:
                 place.rename(aside / f"{round_}-{len(list(aside.iterdir()))}")
                 self._manager.reload()
         return None
+
+
+def read_together(runs: Sequence[Checkpoints], warn: Warn) -> list[Arrays] | None:
+    """The newest checkpoint that all runs of a group have, valid in each; what is newer is removed."""
+    found = None
+    while found is None and (common := set.intersection(*(run.rounds() for run in runs))):
+        newest = max(common)
+        read = [run.read(newest, warn) for run in runs]
+        if all(arrays is not None for arrays in read):
+            found = read
+    for run in runs:
+        run.forget_after(-1 if found is None else newest)
+    return found
+
+
+def decode(arrays: Arrays, like: State, *, clients: int, out: Path | None) -> tuple[State, History]:
+    """The host state of `Checkpoints.save`, all clients with the padding of `like`, and the history beside it."""
+    parts: dict[str, Arrays] = {"state": {}, "best": {}}
+    for name, leaf in arrays.items():
+        part, _, key = name.partition(".")
+        parts[part][key] = leaf
+    try:
+        content = json.loads(parts["state"].pop(LOG).tobytes())["history"]
+        rows = parts["state"].pop(ROWS)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < clients:
+            raise ValueError("other clients")
+        stored = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(rows), *leaf.shape[1:]), leaf.dtype), like.clients)
+        state = _unflat(parts["state"], like._replace(clients=stored))
+        history = History.from_json(content, best_model=_unflat(parts["best"], like.model), clients=clients)
+    except (ValueError, KeyError):
+        reason = "its state has another form than these data and settings ask for"
+        raise SettingError("resume", out, reason) from None
+
+    def all_rows(some: np.ndarray, like: jax.ShapeDtypeStruct) -> np.ndarray:
+        leaf = np.zeros(like.shape, like.dtype)
+        leaf[rows] = some
+        return leaf
+
+    return state._replace(clients=jax.tree.map(all_rows, state.clients, like.clients)), history
+
+
+@jax.jit
+def touched(clients: Any) -> jax.Array:
+    """[G, rows] which clients' states are no longer the zeros that they begin with."""
+    parts = [jnp.any(leaf.reshape(*leaf.shape[:2], -1) != 0, axis=2) for leaf in jax.tree.leaves(clients)]
+    return jnp.any(jnp.stack(parts), axis=0)
+
+
+@jax.jit
+def take_rows(clients: Any, cell: int, rows: np.ndarray) -> Any:
+    """The states of some clients of a cell."""
+    return jax.tree.map(lambda leaf: leaf[cell, rows], clients)
 
 
 @contextmanager
@@ -184,7 +244,3 @@ def _nested(arrays: Arrays) -> Model:
             branch = branch.setdefault(part, {})
         branch[last] = leaf
     return tree
-
-
-def _with_rows_of(leaf: np.ndarray, like: jax.Array) -> np.ndarray:
-    return np.pad(leaf, [(0, like.shape[0] - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))

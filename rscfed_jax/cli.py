@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rscfed_jax import __version__, commands
 from rscfed_jax.config import Config, Kind, SettingError
 from rscfed_jax.paper.tables import DECIDED, TABLES
+from rscfed_jax.processes import leave
 
 GROUPS_OF_DATA = ("data", "federation")
 
@@ -24,17 +26,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
     0: done. 2: a wrong setting, or a file that cannot be read or written. 3: the global model is no longer finite.
-    130 and 143: stopped by SIGINT or SIGTERM.
+    4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM.
     """
     arguments = _parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        return code if code == 0 else leave(code)
     except SettingError as error:
         print(f"rscfed-jax {arguments.command}: error: {error}", file=sys.stderr)
-        return 2
+        return leave(2)
     except KeyboardInterrupt:
         print(f"rscfed-jax {arguments.command}: stopped", file=sys.stderr)
-        return 130
+        return leave(130)
+    except Exception:
+        traceback.print_exc()
+        return leave(1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +59,14 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--out", help="run directory (default runs/DATASET-METHOD-seedSEED)")
     train.add_argument("--resume", action="store_true", help="continue the run in --out")
     train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    train.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write event files for TensorBoard into OUT/tensorboard (needs the package tensorboardX)",
+    )
     train.set_defaults(run=commands.train)
+
+    _add_processes(train)
 
     evaluate = parsers.add_parser(
         "evaluate",
@@ -80,7 +93,47 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
     table.add_argument("--quiet", action="store_true", help="no progress, only the table")
     _add_settings(table, groups=None, leave_out=DECIDED)
+    _add_processes(table)
     table.set_defaults(run=commands.reproduce_table)
+
+    grid = parsers.add_parser(
+        "grid",
+        help="run every combination of some settings' values",
+        description="Run every combination of the values of some settings, with several seeds. Cells that differ only "
+        "in numbers, seed and partition run as one compiled program. Cells that --out already holds are not run again; "
+        "an interrupted grid goes on.",
+        allow_abbrev=False,
+    )
+    grid.add_argument(
+        "--set", action="append", metavar="NAME=V,V,...", help="values of a setting, as in beta=0,100,1e4; repeatable"
+    )
+    grid.add_argument(
+        "--seeds", default="1", metavar="N", help="run every cell with N seeds, from --seed on (default 1)"
+    )
+    grid.add_argument("--out", help="directory of the grid (default runs/grid-NAMES)")
+    grid.add_argument("--dry-run", action="store_true", help="only list cells, groups, memory and time")
+    grid.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    grid.add_argument(
+        "--grid-devices", metavar="N", help="spread cells over N groups of devices, clients inside each (default 1)"
+    )
+    grid.add_argument(
+        "--cells-at-once", metavar="N", help="at most N cells in one program (default: all that share it)"
+    )
+    _add_settings(grid, groups=None)
+    _add_processes(grid)
+    grid.set_defaults(run=commands.grid)
+
+    plan = parsers.add_parser(
+        "plan",
+        help="tell what an experiment would take",
+        description="Tell memory, arithmetic and communication of an experiment without running it, for its own number "
+        "of clients and others. The last line is one JSON object.",
+        allow_abbrev=False,
+    )
+    _add_settings(plan, groups=None)
+    plan.add_argument("--memory", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
+    plan.add_argument("--flops", metavar="F", help="FLOP/s that all devices reach together, as in 20T, for the hours")
+    plan.set_defaults(run=commands.plan)
 
     export = parsers.add_parser(
         "export",
@@ -92,6 +145,26 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("file", metavar="FILE", help="ends in .safetensors, or in .pt or .pth for a state dict")
     export.add_argument("--force", action="store_true", help="overwrite FILE if it is there")
     export.set_defaults(run=commands.export)
+
+    report = parsers.add_parser(
+        "report",
+        help="a page, table or picture of runs",
+        description="Compare runs on one HTML page that needs no network: settings that differ, final and best metrics "
+        "over seeds, curves, communication, and inside each run the classes and weights of clients and the confusion "
+        "matrix. Runs that differ only in their seed are one line. Unfinished runs are shown as far as they are.",
+        allow_abbrev=False,
+    )
+    report.add_argument(
+        "directories", metavar="DIR", nargs="+", help="a run directory, or one with runs anywhere below it"
+    )
+    formats = "html, md (tables), csv (a line for each setting, full numbers) or png (curves of all, the first run)"
+    report.add_argument("--format", help=f"{formats}; default: what --out ends in, else html")
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        help="file to write or replace; ends as its format (default DIR/report.FORMAT, or report.FORMAT for many DIR)",
+    )
+    report.set_defaults(run=commands.report)
 
     data = parsers.add_parser(
         "data",
@@ -106,6 +179,13 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--export", help="also write the partition into this file (npz), as --partition-file reads it")
     data.set_defaults(run=commands.data)
     return parser
+
+
+def _add_processes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("processes", "nothing is needed on clusters that JAX detects by itself")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, on every process")
+    group.add_argument("--num-processes", metavar="P", help="how many processes run this command")
+    group.add_argument("--process-id", metavar="I", help="which of them this is, from 0 on; process 0 alone writes")
 
 
 def _add_settings(

@@ -8,7 +8,8 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rscfed_jax.config import SettingError
 from rscfed_jax.types import Array
 
-AXIS = "clients"
+GRID, CLIENTS = "grid", "clients"  # axes of the mesh
 LARGEST_AUTO_CHUNK = 64
 NOBODY = np.int32(2**31 - 1)  # the client id of a slot that pads the work
 # Devices wait for each other after a wave of slots. A long wave evens out their work, a short one takes less memory.
@@ -40,6 +41,12 @@ def use_all_cores() -> int:
     One client per core is faster than several cores per client. Where JAX is running already, or XLA_FLAGS force a
     number of devices, it stays as it is.
     """
+    claim_cores()
+    return jax.device_count()
+
+
+def claim_cores() -> None:
+    """What `use_all_cores` does, without starting JAX."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_collective" not in flags:
@@ -48,50 +55,90 @@ def use_all_cores() -> int:
     with contextlib.suppress(RuntimeError):
         if "xla_force_host_platform_device_count" not in flags:
             jax.config.update("jax_num_cpu_devices", cores)
-    return jax.device_count()
 
 
 @dataclass(frozen=True)
 class ClientAxis:
-    """Static: how many clients run at once by `vmap` on a device (0: all of them), and over which devices."""
+    """Static: how many clients run at once by `vmap` on a device (0: all of them), and over which devices.
+
+    The mesh has two axes: cells of a grid are spread over the first, the clients of each over the second.
+    """
 
     chunk: int = 1
     mesh: Mesh | None = None
 
     @classmethod
-    def create(cls, chunk: int | str, devices: int | str) -> "ClientAxis":
+    def create(cls, chunk: int | str, devices: int | str, grid_devices: int = 1) -> "ClientAxis":
         """Chooses what was measured fastest where a setting is `auto`: on CPU, one client at a time on every core."""
         there = jax.devices()
         if devices != "auto" and devices > len(there):
             raise SettingError("devices", devices, f"must be from 1 to {len(there)}, the devices that JAX sees here")
         used = there if devices == "auto" else there[:devices]
+        if len(used) % grid_devices:
+            raise SettingError("grid_devices", grid_devices, f"must divide the number of devices, {len(used)}")
         if chunk == "auto":
             chunk = 1 if used[0].platform == "cpu" else LARGEST_AUTO_CHUNK
-        return cls(chunk, Mesh(np.array(used), (AXIS,)) if len(used) > 1 else None)
+        mesh = Mesh(np.array(used).reshape(grid_devices, -1), (GRID, CLIENTS)) if len(used) > 1 else None
+        return cls(chunk, mesh)
 
     @property
     def devices(self) -> int:
-        """Number of devices that share the clients."""
+        """Number of devices."""
         return 1 if self.mesh is None else self.mesh.size
+
+    @property
+    def grid_devices(self) -> int:
+        """Number of devices, or groups of them, that share the cells of a grid."""
+        return 1 if self.mesh is None else self.mesh.shape[GRID]
+
+    @property
+    def client_devices(self) -> int:
+        """Number of devices that share the clients of a cell."""
+        return self.devices // self.grid_devices
+
+    @property
+    def cell_axis(self) -> str | None:
+        """What `vmap` over cells is told: the axis of the mesh that they are spread over."""
+        return None if self.mesh is None else GRID
 
     def rows(self, count: int) -> int:
         """The smallest number of rows, not below `count`, of which each device holds as many."""
-        return -(-count // self.devices) * self.devices
+        return -(-count // self.client_devices) * self.client_devices
 
-    def replicate(self, tree: Out) -> Out:
-        """Puts a pytree on every device."""
-        return self._place(tree, PartitionSpec())
-
-    def spread(self, tree: Out) -> Out:
-        """Cuts the leading axis [rows] of a pytree's leaves into equal parts, one for each device."""
-        return self._place(tree, PartitionSpec(AXIS))
-
-    def _place(self, tree: Out, spec: PartitionSpec) -> Out:
+    def place(self, tree: Out, *axes: str) -> Out:
+        """Spreads the leading axes of a pytree's leaves over those of the mesh; what has none is on every device."""
         if self.mesh is None:
-            return tree
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-        put = jax.lax.with_sharding_constraint if traced else jax.device_put
-        return put(tree, NamedSharding(self.mesh, spec))
+            return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), tree)
+        sharding = NamedSharding(self.mesh, PartitionSpec(*axes))
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)):
+            return jax.lax.with_sharding_constraint(tree, sharding)
+        return jax.tree.map(partial(_put, sharding=sharding), tree)
+
+    def to_host(self, tree: Out) -> Out:
+        """A pytree as NumPy arrays, wherever its parts are; with several processes, all of them must ask for it."""
+        return jax.tree.map(self._leaf_to_host, tree)
+
+    def _leaf_to_host(self, leaf: Array) -> np.ndarray:
+        if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            leaf = _put(leaf, sharding=NamedSharding(self.mesh, PartitionSpec()))
+        return np.asarray(leaf)
+
+    def map(self, function: Callable[..., Out], items: Any, *shared: Any) -> Out:
+        """[n, ...] results of `function(item, *shared)`, one item after the other, a part of them on each device."""
+        count = jax.tree.leaves(items)[0].shape[0]
+        if self.mesh is None:
+            return jax.lax.map(lambda item: function(item, *shared), items)
+        rows = jnp.minimum(jnp.arange(-(-count // self.devices) * self.devices), count - 1)
+
+        def on_device(items: Any, shared: tuple) -> Out:
+            return jax.lax.map(lambda item: function(item, *shared), items)
+
+        split, everywhere = PartitionSpec((GRID, CLIENTS)), PartitionSpec()
+        spread = jax.shard_map(
+            on_device, mesh=self.mesh, in_specs=(split, everywhere), out_specs=split, check_vma=False
+        )
+        out = self.place(spread(jax.tree.map(lambda leaf: leaf[rows], items), shared))
+        return jax.tree.map(lambda leaf: leaf[:count], out)
 
     def run(
         self,
@@ -101,90 +148,151 @@ class ClientAxis:
         slots: tuple[Array, ...],
         states: States,
         shared: tuple,
-        *,
-        distinct: bool,
     ) -> tuple[Out, States]:
         """Runs `function(id, *slot, state, *shared) -> (result, state)` for n slots, in any order.
 
         `ids` [n] are the slots' clients, `slots` more arrays [n], and `states` [rows, ...] those of all clients.
         Returns the results [n, ...] and all states, the new ones in their place. A client with several slots enters
-        each with the state it has now and leaves with that of its last slot; `distinct` promises that there is no such
-        client, which saves a copy of the states.
+        each with the state it has now and leaves with that of its last slot.
 
         `work` [n] says how much each slot has to do: slots that run at once have alike work, and devices get equal
-        parts of it. A slot of padding has the id `NOBODY`, which must be no work at all.
+        parts of it. The slots of one client must have the same work, or none. A slot of padding has the id `NOBODY`,
+        which must be no work at all.
+
+        Under `vmap` the slots of all cells become one list of work, so that no device waits at the end of a cell.
         """
-        number = jax.tree.leaves(states)[0].shape[0]
-        slots = (ids, *slots)
-        one_state = jax.tree.map(lambda leaf: leaf[0], states)
-        like = jax.eval_shape(function, *(slot[0] for slot in slots), one_state, *shared)
-        order = self._order(work, size=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like)))
-        homes = ids if distinct else _last_slots(ids, number)
-        results = jax.tree.map(lambda leaf: jnp.zeros((self.rows(len(ids)), *leaf.shape), leaf.dtype), like[0])
 
-        def on_device(results: Out, states: States, order: Array, homes: Array, slots: tuple, shared: tuple) -> tuple:
+        @jax.custom_batching.custom_vmap
+        def run(*arguments: Any) -> tuple[Out, States]:
+            *each, shared = arguments
+            # One cell alone runs on all devices of the grid's axis alike.
+            same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.grid_devices, *leaf.shape)), each)
+            out = self._run_cells(function, *same, shared, jax.tree.map(lambda _: False, shared))
+            return jax.tree.map(lambda leaf: leaf[0], out)
+
+        @run.def_vmap
+        def run_cells(cells: int, batched: tuple, *arguments: Any) -> tuple[tuple[Out, States], Any]:
+            *each, shared = arguments
+            each = jax.tree.map(
+                lambda leaf, has: leaf if has else jnp.broadcast_to(leaf, (cells, *leaf.shape)),
+                each,
+                list(batched[:-1]),
+            )
+            out = self._run_cells(function, *each, shared, batched[-1])
+            return out, jax.tree.map(lambda _: True, out)
+
+        return run(work, ids, slots, states, shared)
+
+    def _run_cells(
+        self,
+        function: Callable[..., tuple[Out, States]],
+        work: Array,
+        ids: Array,
+        slots: tuple[Array, ...],
+        states: States,
+        shared: tuple,
+        has_cells: Any,
+    ) -> tuple[Out, States]:
+        """As `run`, with a leading axis of cells everywhere, and in `shared` where `has_cells` says so."""
+        cells, number = ids.shape
+        leaves = jax.tree.leaves(states)
+        homes = jax.vmap(partial(_last_slots, number=leaves[0].shape[1]))(ids) if leaves else ids
+
+        def of_cell(shared: tuple, cell: Array | int) -> tuple:
+            return jax.tree.map(lambda leaf, has: leaf[cell] if has else leaf, shared, has_cells)
+
+        def first_slot(ids: Array, slots: tuple, states: States, shared: tuple) -> tuple[Out, States]:
+            return function(*jax.tree.map(lambda leaf: leaf[0, 0], (ids, *slots, states)), *of_cell(shared, 0))
+
+        like = jax.eval_shape(first_slot, ids, slots, states, shared)
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
+        results = jax.tree.map(lambda leaf: jnp.zeros((cells, self.rows(number), *leaf.shape), leaf.dtype), like[0])
+
+        def on_device(results: Out, states: States, each: tuple, shared: tuple) -> tuple[Out, States]:
+            here = each[0].shape[0]  # cells of this device
+            work, ids, homes, *slots = (leaf.reshape(-1) for leaf in each)
+
+            def job(slot: tuple) -> tuple[Out, States]:
+                cell, *slot = slot
+                return function(*slot, *of_cell(shared, cell if here > 1 else 0))
+
             def wave(carry: tuple[Out, States], order: Array) -> tuple[tuple[Out, States], None]:
-                results, new_states = carry
-                fetched = self._fetch(new_states if distinct else states, _take(slots[0], order))
-                job = (*(_take(slot, order[self._me()]) for slot in slots), fetched)
-                result, state = _run_chunks(lambda slot: function(*slot, *shared), job)
-                return (self._store(results, order, result), self._store(new_states, _take(homes, order), state)), None
+                results, states = carry
+                cell, mine = order // number, order[self._me()]
+                # A client's last slot is never in a wave before its others, so they all find the state of before.
+                fetched = self._fetch(states, cell, _take(ids, order))
+                jobs = (mine // number, *(_take(slot, mine) for slot in (ids, *slots)), fetched)
+                result, state = _run_chunks(job, jobs)
+                results = self._store(results, cell, order % number, result)
+                return (results, self._store(states, cell, _take(homes, order), state)), None
 
+            order = self._order(work, size=size)
             if len(order) == 1:
                 return wave((results, states), order[0])[0]
             return jax.lax.scan(wave, (results, states), order)[0]
 
+        each = (work, ids, homes, *slots)
         if self.mesh is not None:
-            split, everywhere = PartitionSpec(AXIS), PartitionSpec()
-            specs = (split, split, everywhere, everywhere, everywhere, everywhere)
+            split, cell_by_cell = PartitionSpec(GRID, CLIENTS), PartitionSpec(GRID)
+            of_shared = jax.tree.map(lambda has: cell_by_cell if has else PartitionSpec(), has_cells)
             on_device = jax.shard_map(
-                on_device, mesh=self.mesh, in_specs=specs, out_specs=(split, split), check_vma=False
+                on_device,
+                mesh=self.mesh,
+                in_specs=(split, split, cell_by_cell, of_shared),
+                out_specs=(split, split),
+                check_vma=False,
             )
-        results, states = on_device(results, states, order, homes, slots, shared)
-        return jax.tree.map(lambda leaf: leaf[: len(ids)], results), states
+        results, states = on_device(results, states, each, shared)
+        return jax.tree.map(lambda leaf: leaf[:, :number], results), states
 
     def _order(self, work: Array, *, size: int) -> Array:
         """[waves, devices, chunks, chunk] which slot runs when and where; each brings `size` bytes to every device.
 
         Slots sorted by falling work make chunks of alike slots; chunks are dealt to devices forth and back.
         """
-        per_device = -(-len(work) // self.devices)
+        devices = self.client_devices
+        per_device = -(-len(work) // devices)
         chunk = min(self.chunk or per_device, per_device)
         chunks = -(-per_device // chunk)
-        longest = max(1, min(LONGEST_WAVE, WAVE_BYTES // (size * self.devices)) // chunk)
+        longest = max(1, min(LONGEST_WAVE, WAVE_BYTES // (size * devices)) // chunk)
         waves = -(-chunks // longest)
         in_wave = -(-chunks // waves)
-        dealt = np.arange(waves * in_wave * self.devices).reshape(-1, self.devices)
+        dealt = np.arange(waves * in_wave * devices).reshape(-1, devices)
         dealt[1::2] = dealt[1::2, ::-1]
-        rank = dealt.reshape(waves, in_wave, self.devices, 1).swapaxes(1, 2) * chunk + np.arange(chunk)
-        return _take(jnp.argsort(-work), rank)
+        rank = dealt.reshape(waves, in_wave, devices, 1).swapaxes(1, 2) * chunk + np.arange(chunk)
+        return _take(jnp.argsort(-work, stable=True), rank)
 
     def _me(self) -> Array | int:
-        """The number of the device that runs this."""
-        return 0 if self.mesh is None else jax.lax.axis_index(AXIS)
+        """The number of the device that runs this among those of its cells."""
+        return 0 if self.mesh is None else jax.lax.axis_index(CLIENTS)
 
-    def _fetch(self, tree: States, ids: Array) -> States:
-        """The rows `ids` [devices, ...], each on the device that asks for it; a row that nobody has is zero."""
-        local = self._local_rows(tree, ids)
-        found = jax.tree.map(lambda leaf: leaf.at[local].get(mode="fill", fill_value=0), tree)
+    def _fetch(self, tree: States, cells: Array, rows: Array) -> States:
+        """The rows [devices, ...] of `cells`, each on the device that asks for it; a row that nobody has is zero."""
+        places = self._places(tree, cells, rows)
+        found = jax.tree.map(lambda leaf: _flat_rows(leaf).at[places].get(mode="fill", fill_value=0), tree)
         if self.mesh is None:
             return jax.tree.map(lambda leaf: leaf[0], found)
-        return _at_once(lambda leaf: jax.lax.psum_scatter(leaf, AXIS), found, leading=ids.ndim)
+        return _at_once(lambda leaf: jax.lax.psum_scatter(leaf, CLIENTS), found, leading=rows.ndim)
 
-    def _store(self, tree: Out, ids: Array, values: Out) -> Out:
-        """The tree with its rows `ids` [devices, ...] replaced by the devices' own `values`."""
-        local = self._local_rows(tree, ids)
+    def _store(self, tree: Out, cells: Array, rows: Array, values: Out) -> Out:
+        """The tree with the rows [devices, ...] of `cells` replaced by the devices' own `values`."""
+        places = self._places(tree, cells, rows)
         if self.mesh is None:
             values = jax.tree.map(lambda leaf: leaf[None], values)
         else:
-            values = _at_once(lambda leaf: jax.lax.all_gather(leaf, AXIS), values, leading=ids.ndim - 1)
-        return jax.tree.map(lambda leaf, value: leaf.at[local].set(value, mode="drop"), tree, values)
+            values = _at_once(lambda leaf: jax.lax.all_gather(leaf, CLIENTS), values, leading=rows.ndim - 1)
 
-    def _local_rows(self, tree: Out, ids: Array) -> Array:
-        """Where this device holds the rows `ids`; out of range where it does not."""
-        number = jax.tree.leaves(tree)[0].shape[0]
-        first = self._me() * number
-        return jnp.where((ids >= first) & (ids < first + number), ids - first, number)
+        def store(leaf: Array, value: Array) -> Array:
+            return _flat_rows(leaf).at[places].set(value, mode="drop").reshape(leaf.shape)
+
+        return jax.tree.map(store, tree, values)
+
+    def _places(self, tree: Out, cells: Array, rows: Array) -> Array:
+        """Where this device holds `rows` of `cells` in its flat leaves [cells * rows, ...]; out of range if nowhere."""
+        leaves = jax.tree.leaves(tree)
+        here, number = leaves[0].shape[:2] if leaves else (0, 1)
+        local = rows - self._me() * number
+        return jnp.where((local >= 0) & (local < number) & (cells < here), cells * number + local, here * number)
 
 
 ONE_AT_A_TIME = ClientAxis()
@@ -211,6 +319,21 @@ def _at_once(collective: Callable[[Array], Array], tree: Out, *, leading: int) -
         for i, part in zip(places, parts, strict=True):
             out[i] = part.reshape(*part.shape[:-1], *leaves[i].shape[leading:])
     return jax.tree.unflatten(structure, out)
+
+
+def _put(leaf: Array | np.ndarray, *, sharding: NamedSharding) -> Array:
+    """An array on the devices of all processes: it is there already, or each of them holds the same whole array."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.jit(lambda whole: whole, out_shardings=sharding)(leaf)
+    host = np.asarray(leaf)
+    return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
+
+
+def _flat_rows(leaf: Array) -> Array:
+    """[cells, rows, ...] as [cells * rows, ...]."""
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 def _take(values: Array, places: Array) -> Array:

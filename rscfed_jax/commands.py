@@ -4,6 +4,7 @@ JAX is imported only after every setting and every input file has been checked.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -13,15 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from rscfed_jax.config import Config, SettingError, read_setting
+from rscfed_jax import grids
+from rscfed_jax.cells import describe, groups_of, run_groups
+from rscfed_jax.config import MAX_INT, Config, SettingError, read_setting, read_size
 from rscfed_jax.data.dataset import Dataset, pixel_statistics
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.partition import save_partition
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.modelfile import check_target, is_model_file
 from rscfed_jax.paper import reproduce
+from rscfed_jax.processes import ALONE, ONE_ENDED, Company
+from rscfed_jax.report.text import as_console
 from rscfed_jax.rundir import RunDirectory, check_stored, load_config
 from rscfed_jax.signals import StopSignals
+from rscfed_jax.tensorboard import EventLog
 
 MOST_CLASSES = 20  # that a table shows
 FIGURES = (".png", ".pdf", ".svg")
@@ -38,13 +44,15 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def start_jax() -> None:
-    """Uses every core, and remembers compiled programs so that a second start is quick."""
+def start_jax(company: Company = ALONE) -> None:
+    """Uses every core, joins other processes, and remembers compiled programs so that a second start is quick."""
     import jax
 
-    from rscfed_jax.clients import use_all_cores
+    from rscfed_jax.clients import claim_cores
+    from rscfed_jax.processes import connect
 
-    use_all_cores()
+    claim_cores()
+    connect(company)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(home / "rscfed_jax" / "xla"))
@@ -56,26 +64,33 @@ def train(arguments: argparse.Namespace) -> int:
     config = Config(**settings_of(arguments))
     default = f"runs/{Path(config.dataset.partition(':')[0]).name}-{config.method}-seed{config.seed}"
     directory = RunDirectory(default if arguments.out is None else arguments.out)
-    directory.check(config, resume=arguments.resume)
+    company = company_of(arguments)
+    if company.writes:
+        directory.check(config, resume=arguments.resume)
+    events = EventLog(directory) if arguments.tensorboard and company.writes else None
     if config.init_from is not None:
         check_stored(config.init_from, setting="init_from")
     federation = build_federation(config)
-    start_jax()
+    start_jax(company)
     from rscfed_jax import experiment
 
     def work(stop: Callable[[], bool]) -> None:
-        shown = {"progress": not arguments.quiet, "stop": stop}
-        experiment.train(config, out=directory.path, resume=arguments.resume, federation=federation, **shown)
+        common = {"progress": not arguments.quiet, "stop": stop, "federation": federation}
+        with events or contextlib.nullcontext():
+            hook = {} if events is None else {"on_record": events.add}
+            experiment.train(config, out=directory.path, resume=arguments.resume, **common, **hook)
 
     code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
-    if code == 0:
+    if code == 0 and company.writes:
         _print_result(directory.read_summary(), directory)
     return code
 
 
 def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_on: str) -> int:
     """Runs `work(stop)`; the exit code says whether it came to its end, was stopped by a signal, or diverged."""
-    from rscfed_jax.experiment import Stopped
+    import jax
+
+    from rscfed_jax.group import Stopped
     from rscfed_jax.history import DivergedError
 
     with StopSignals() as signals:
@@ -87,6 +102,12 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
         except DivergedError as error:
             print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
             return 3
+        except jax.errors.JaxRuntimeError as error:
+            if jax.process_count() == 1:
+                raise
+            reason = " ".join(str(error).split())[:200]
+            print(f"rscfed-jax {command}: error: another process of this run has ended: {reason}", file=sys.stderr)
+            return ONE_ENDED
     return 0
 
 
@@ -103,39 +124,96 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
     print(f"run:   {directory.path}")
 
 
-def reproduce_table(arguments: argparse.Namespace) -> int:
-    """Runs a table of the paper."""
+def _seeds(arguments: argparse.Namespace) -> int:
     seeds = int(arguments.seeds) if arguments.seeds.isdecimal() and len(arguments.seeds) < 5 else 0
     if seeds < 1:
         raise SettingError("seeds", arguments.seeds, "must be a whole number from 1 to 9999")
+    return seeds
+
+
+def _count(arguments: argparse.Namespace, name: str) -> int | None:
+    """A flag that takes a whole number of at least 1, if it is given."""
+    text = getattr(arguments, name)
+    if text is None:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_INT:
+        raise SettingError(name, text, "must be a whole number of at least 1")
+    return int(text)
+
+
+def reproduce_table(arguments: argparse.Namespace) -> int:
+    """Runs a table of the paper."""
+    seeds, company = _seeds(arguments), company_of(arguments)
     settings = {"rounds": 1000} | settings_of(arguments)
     dataset = settings.get("dataset", "fashion")
     out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
     jobs = reproduce.plan(arguments.table, settings, seeds=seeds, out=out)
-    seconds = []
-    for job, federation in zip(jobs, reproduce.federations(jobs), strict=True):
-        seconds.append(0.0 if job.finished else reproduce.estimated_seconds(job.config, federation))
-        if arguments.dry_run:
-            given = " ".join(f"{name}={value}" for name, value in job.cell.settings.items())
-            state = "finished" if job.finished else f"about {seconds[-1] / 60:.1f} min"
-            print(f"{job.cell.name:<28} seed {job.config.seed}  {state:<16} {given}")
+    groups = groups_of([job.job for job in jobs])
     if arguments.dry_run:
-        print(f"{len(jobs)} runs, about {sum(seconds) / 3600:.2f} h for the simple CNN on two CPU cores")
+        for job in jobs:
+            given = " ".join(f"{name}={value}" for name, value in job.cell.settings.items())
+            print(f"{job.cell.name:<28} seed {job.config.seed}  {'finished' if job.job.finished else '':<9} {given}")
+        print(*describe(groups, len(jobs)), sep="\n")
         return 0
-    start_jax()
-
-    def say(text: str) -> None:
-        if not arguments.quiet:
-            print(text, file=sys.stderr)
+    start_jax(company)
 
     def work(stop: Callable[[], bool]) -> None:
-        reproduce.run(jobs, progress=not arguments.quiet, say=say, stop=stop)
+        run_groups(groups, progress=not arguments.quiet, stop=stop)
 
     code = _stoppable(work, command="reproduce", go_on="the same command goes on")
-    if code == 0:
+    if code == 0 and company.writes:
         print(reproduce.write_report(arguments.table, jobs, seeds=seeds, out=out))
         print(f"files: {out}/table.md, table.csv, curves.png")
     return code
+
+
+def grid(arguments: argparse.Namespace) -> int:
+    """Runs every combination of some settings' values."""
+    seeds, company = _seeds(arguments), company_of(arguments)
+    grid_devices, most = _count(arguments, "grid_devices") or 1, _count(arguments, "cells_at_once")
+    settings = settings_of(arguments)
+    axes = grids.parse_axes(arguments.set or [], settings)
+    if not axes:
+        raise SettingError("set", "", "is missing; as in --set beta=0,100,1e4 --set tau=0.5,1")
+    out = arguments.out or f"runs/grid-{'-'.join(axes)}"
+    cells = grids.cells_of(settings, axes, seeds=seeds, out=out)
+    jobs = [job for cell in cells for job in cell.jobs]
+    groups = groups_of(jobs, most=most)
+    if arguments.dry_run:
+        print(*(f"{job.name}: finished" for job in jobs if job.finished), sep="\n")
+        print(*describe(groups, len(jobs)), sep="\n")
+        return 0
+    start_jax(company)
+    result: list[grids.GridResult] = []
+
+    def work(stop: Callable[[], bool]) -> None:
+        shown = {"progress": not arguments.quiet, "stop": stop}
+        result.append(grids.run_cells(cells, groups, out=out, grid_devices=grid_devices, **shown))
+
+    code = _stoppable(work, command="grid", go_on="the same command goes on")
+    if code == 0 and company.writes:
+        print(as_console(grids.summary_lines(result[0])))
+        print(f"{len(jobs)} runs, {result[0].compilations} programs compiled")
+        print(f"files: {out}/grid.csv, summary.csv, summary.md{', heatmap.png' if len(axes) == 2 else ''}")
+    return code
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Tells what a config would take."""
+    config = Config(**settings_of(arguments))
+    memory = read_size("memory", arguments.memory)
+    flops = read_size("flops", arguments.flops) if arguments.flops is not None else None
+    federation = build_federation(config)
+    start_jax()
+    from rscfed_jax.plan import as_lines
+
+    print(*as_lines(config, federation, memory=memory, flops=flops), sep="\n")
+    return 0
+
+
+def company_of(arguments: argparse.Namespace) -> Company:
+    """The processes that the flags name."""
+    return Company.of(arguments.coordinator, arguments.num_processes, arguments.process_id)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -164,6 +242,17 @@ def export(arguments: argparse.Namespace) -> int:
 
     round_ = export_model(arguments.run_dir, arguments.file)
     print(f"model of round {round_}: {arguments.file}")
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Writes a report of runs."""
+    from rscfed_jax.report.write import write_report
+
+    file, content = write_report(arguments.directories, out=arguments.out, format=arguments.format)
+    for note in content.notes:
+        print(note)
+    print(f"report of {len(content.runs)} run{'s' if len(content.runs) > 1 else ''}: {file}")
     return 0
 
 

@@ -6,6 +6,7 @@ arguments: changing them never compiles again. No JAX is imported here, so that 
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -284,6 +285,14 @@ class Config:
     lambda_u: float = _setting(0.02, _number(0), "factor of the consistency loss", "local training")
     flip: bool = _setting(None, _SWITCH, "also flip images left to right, with probability 1/2", "local training")
 
+    client_state: str = _setting(
+        "kept",
+        _one_of("kept", "fresh"),
+        "clients keep teacher and momentum between selections, or begin anew from the global model each time, so that "
+        "memory does not grow with their number",
+        "local training",
+    )
+
     drop_rate: float = _setting(0.0, _number(0, 1), "probability that a sampled client does not answer", "faults")
     byzantine: int = _setting(
         0, _whole(0), "so many clients send a corrupted model: the last of the unlabeled ones", "faults"
@@ -338,9 +347,12 @@ class Config:
 
     def replace(self, **changes: Any) -> "Config":
         """A config with other settings; what was not given by hand is resolved anew."""
+        return Config(**self.given() | changes)
+
+    def given(self) -> dict[str, Any]:
+        """The settings that no preset, data set or method has chosen."""
         fields = dataclasses.fields(self)
-        given = {field.name: getattr(self, field.name) for field in fields if field.name not in self._by_default}
-        return Config(**given | changes)
+        return {field.name: getattr(self, field.name) for field in fields if field.name not in self._by_default}
 
     def _check_together(self) -> None:
         """Refuses settings that are right alone but not together."""
@@ -388,6 +400,19 @@ def read_setting(name: str, text: str) -> Any:
         return kind.read(text)
     except (ValueError, KeyError, OverflowError):
         raise SettingError(name, text, f"must be {kind.allowed}") from None
+
+
+UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def read_size(name: str, text: str) -> float:
+    """Reads a number with a unit, as in 16GiB, 1.5e13 or 20T."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)", text.strip())
+    unit = match and match[2].upper()
+    unit = unit if unit in UNITS else unit and unit.removesuffix("B")
+    if match is None or unit not in UNITS or not 0 < float(match[1]) * UNITS[unit] < 1e30:
+        raise SettingError(name, text, "must be a number above 0, if you like with a unit, as in 16GiB, 20T or 1.5e13")
+    return float(match[1]) * UNITS[unit]
 
 
 class Hyper(NamedTuple):

@@ -17,6 +17,7 @@ from rscfed_jax.rounds import RoundReport
 from rscfed_jax.types import Model
 
 LAST_EVALUATIONS = 5  # the final metrics are the mean of so many
+MOST_WEIGHED = 200  # the weights of single clients are told in federations of at most so many
 PACKAGES = ("rscfed-jax", "jax", "jaxlib", "flax", "optax", "numpy")
 
 Record = dict[str, Any]
@@ -31,6 +32,7 @@ class History:
     """Grows with the run. All but the best model is saved as JSON, which keeps floats to the bit."""
 
     best_model: Model  # host arrays; the model that the run started with until a round was evaluated
+    clients: int  # in the federation
     records: list[Record] = field(default_factory=list)  # the lines of metrics.jsonl
     pending: list[Record] = field(default_factory=list)  # one for each round since the last evaluation
     seconds: float = 0.0  # of training so far
@@ -45,9 +47,9 @@ class History:
         return {"records": self.records, "pending": self.pending, "seconds": self.seconds}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any], *, best_model: Model) -> Self:
+    def from_json(cls, content: dict[str, Any], *, best_model: Model, clients: int) -> Self:
         """The history that `to_json` was made of."""
-        return cls(best_model=best_model, **content)
+        return cls(best_model=best_model, clients=clients, **content)
 
     def add_rounds(self, reports: RoundReport, *, first: int) -> None:
         """Takes in host reports [rounds, ...], the first of them of round `first`; refuses a model that diverged."""
@@ -61,6 +63,7 @@ class History:
                     "broken": report.subsets[report.broken].tolist(),
                     "dropped": int(report.dropped.sum()),
                     "attacker_weights": report.weights[report.attackers].tolist(),
+                    "weights": _by_client(report) if self.clients <= MOST_WEIGHED else {},
                 }
             )
 
@@ -94,19 +97,34 @@ def _why_diverged(report: RoundReport, round_: int) -> str:
     return f"the global model is no longer finite after {when}; the clients {which}: {clients}"
 
 
+def _by_client(report: RoundReport) -> dict[str, list[float]]:
+    """The weights that each client had in the subsets that drew it, by its id as JSON writes it."""
+    weights: dict[str, list[float]] = {}
+    for client, weight in zip(report.subsets.ravel().tolist(), report.weights.ravel().tolist(), strict=True):
+        weights.setdefault(str(client), []).append(weight)
+    return weights
+
+
 def _finite_or_none(value: np.ndarray) -> float | None:
     """A round in which no client has such a loss reports NaN."""
     return float(value) if np.isfinite(value) else None
 
 
 def _averages(rounds: list[Record]) -> Record:
-    """Means over the rounds since the last evaluation, and the broken and dropped clients among them."""
+    """Means over the rounds since the last evaluation, and the broken and dropped clients among them.
+
+    The weight of a client is the mean over the subsets that drew it.
+    """
 
     def mean(values: list[float | None]) -> float | None:
         there = [value for value in values if value is not None]
         return fmean(there) if there else None
 
     broken = [client for facts in rounds for client in facts["broken"]]
+    weights: dict[str, list[float]] = {}
+    for facts in rounds:
+        for client, values in facts["weights"].items():
+            weights.setdefault(client, []).extend(values)
     return {
         "labeled_loss": mean([facts["labeled_loss"] for facts in rounds]),
         "consistency_loss": mean([facts["consistency_loss"] for facts in rounds]),
@@ -114,11 +132,18 @@ def _averages(rounds: list[Record]) -> Record:
         "broken_ids": sorted(set(broken)),
         "dropped_clients": sum(facts["dropped"] for facts in rounds),
         "attacker_weight": mean([weight for facts in rounds for weight in facts["attacker_weights"]]),
+        "client_weights": {client: fmean(weights[client]) for client in sorted(weights, key=int)},
     }
 
 
 def summarise(
-    history: History, *, seconds_per_round: float, compile_seconds: float, devices: int, missing: list[int]
+    history: History,
+    *,
+    confusion: np.ndarray,
+    seconds_per_round: float,
+    compile_seconds: float,
+    devices: int,
+    missing: list[int],
 ) -> dict[str, Any]:
     """The content of summary.json."""
     trained, last = history.trained, history.records[-1]
@@ -135,4 +160,5 @@ def summarise(
         "device": f"{devices} x {device.device_kind} ({device.platform})",
         "versions": {name: metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()},
         "classes_without_test_samples": missing,
+        "confusion": confusion.tolist(),
     }

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rscfed_jax.clients import ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.data.augment import normalise, unpack_pixels
 from rscfed_jax.data.table import TestData
 from rscfed_jax.types import Array, Model
@@ -73,14 +74,26 @@ def metrics_of(probabilities: Array, labels: Array) -> tuple[Metrics, Array]:
 @partial(jax.jit, static_argnames="network")
 def evaluate(network: nn.Module, model: Model, test: TestData) -> tuple[Metrics, Array]:
     """Metrics and confusion matrix of a model on the test set, in batches."""
+    one = evaluate_cells(network, jax.tree.map(lambda leaf: leaf[None], model), test, axis=ONE_AT_A_TIME)
+    return jax.tree.map(lambda leaf: leaf[0], one)
 
-    def probabilities(images: Array) -> Array:
-        pixels = normalise(unpack_pixels(images.transpose(1, 2, 0)), test.mean, test.std, network.dtype)
-        return jax.nn.softmax(network.apply(model, pixels, train=False).astype(jnp.float32))
 
-    count = len(test.labels)
+@partial(jax.jit, static_argnames=("network", "axis"))
+def evaluate_cells(network: nn.Module, models: Model, test: TestData, *, axis: ClientAxis) -> tuple[Metrics, Array]:
+    """Metrics [G] and confusion matrices [G, classes, classes] of G models; devices share the batches of all."""
+    cells, count = jax.tree.leaves(models)[0].shape[0], len(test.labels)
     _, height, width = test.images.shape
     batch = min(EVAL_BATCH, max(EVAL_PIXELS // (height * width), 1), count)
     rows = jnp.minimum(jnp.arange(-(-count // batch) * batch), count - 1).reshape(-1, batch)
-    scores = jax.lax.map(lambda part: probabilities(test.images[part]), rows)
-    return metrics_of(scores.reshape(-1, scores.shape[-1])[:count], test.labels)
+    cell, part = (grid.ravel() for grid in jnp.meshgrid(jnp.arange(cells), jnp.arange(len(rows)), indexing="ij"))
+
+    def probabilities(item: tuple[Array, Array], models: Model, test: TestData) -> Array:
+        cell, rows = item
+        pixels = unpack_pixels(test.images[rows].transpose(1, 2, 0))
+        model = jax.tree.map(lambda leaf: leaf[cell], models)
+        logits = network.apply(model, normalise(pixels, test.mean, test.std, network.dtype), train=False)
+        return jax.nn.softmax(logits.astype(jnp.float32))
+
+    scores = axis.map(probabilities, (cell, rows[part]), models, test)
+    scores = scores.reshape(cells, -1, scores.shape[-1])[:, :count]
+    return axis.map(metrics_of, scores, test.labels)

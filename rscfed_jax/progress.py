@@ -16,6 +16,7 @@ class RunProgress:
         self.rounds, self.visible = rounds, visible
         self.console = Console(stderr=True)
         self.bar: Progress | None = None
+        self.before = 0  # rounds of the parts that are done
         self.last_line = time.perf_counter()
 
     def __enter__(self) -> Self:
@@ -37,10 +38,15 @@ class RunProgress:
         if self.bar is not None:
             self.bar.stop()
 
+    def begin_part(self, before: int, text: str) -> None:
+        """Begins a part of the work, whose own rounds count from 1, after so many rounds of other parts."""
+        self.before = before
+        self.say(text)
+
     def begin_at(self, round_: int) -> None:
-        """Tells that an earlier part of the run did so many rounds."""
+        """Tells that so many rounds of this part were done earlier."""
         if self.bar is not None:
-            self.bar.update(self.task, completed=round_)
+            self.bar.update(self.task, completed=self.before + round_)
 
     def say(self, text: str, *, always: bool = False) -> None:
         """Says in one line what goes on besides the rounds; `always`: also to those who asked for silence."""
@@ -51,6 +57,7 @@ class RunProgress:
         """Tells that `round_` rounds are done."""
         if not self.visible:
             return
+        round_ += self.before
         text = f"accuracy {accuracy:.1%}  {seconds_per_round:.2f} s/round"
         now = time.perf_counter()
         if self.bar is not None:

@@ -1,16 +1,18 @@
 """One round of a federation as a pure function, and many rounds as one program."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rscfed_jax.aggregation import Members, global_mean
-from rscfed_jax.clients import NOBODY, ONE_AT_A_TIME, ClientAxis
+from rscfed_jax.clients import CLIENTS, NOBODY, ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.config import Hyper
-from rscfed_jax.data.table import FederatedData
+from rscfed_jax.data.table import OF_A_CELL, FederatedData
 from rscfed_jax.faults import NO_FAULTS, Faults
 from rscfed_jax.local.objective import Bulletin
 from rscfed_jax.local.training import ClientState, LocalTraining, init_client, train_client
@@ -28,6 +30,7 @@ class Algorithm:
     repeat: Repeat = retrain
     axis: ClientAxis = ONE_AT_A_TIME
     faults: Faults = NO_FAULTS
+    keeps_clients: bool = True  # clients keep teacher and momentum from one selection to the next
 
 
 class State(NamedTuple):
@@ -38,7 +41,7 @@ class State(NamedTuple):
     model: Model  # the global model
     initial_model: Model  # from which teachers start
     memory: Any  # what the method's server remembers beside the model; None for most
-    clients: ClientState  # stacked over N clients, and rows of padding that make each device's part as large
+    clients: ClientState | None  # stacked over N clients and rows of padding, as many for each device; None: not kept
     models_down: Array  # int32: models sent to clients so far
     models_up: Array  # int32: models sent to the server so far
 
@@ -63,7 +66,7 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
     local = algorithm.local
     images = jnp.zeros((3, local.image_size, local.image_size, 1), local.network.dtype)
     model = dict(local.network.init(jax.random.fold_in(key, 0), images, train=False))
-    client = init_client(model, hyper, with_teacher=local.with_teacher)
+    client = init_client(model, hyper, with_teacher=local.with_teacher) if algorithm.keeps_clients else None
     rows = algorithm.axis.rows(clients)
     stacked = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), client)
     return place_state(
@@ -81,10 +84,20 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
     )
 
 
+@partial(jax.jit, static_argnames=("algorithm", "clients"))
+def init_cells(algorithm: Algorithm, seeds: Array, clients: int, hyper: Hyper) -> State:
+    """The states of G cells, which have the seeds [G] and the numbers `hyper` [G]."""
+
+    def init(seed: Array, hyper: Hyper) -> State:
+        return init_state(algorithm, jax.random.key(seed), clients, hyper)
+
+    return jax.vmap(init, spmd_axis_name=algorithm.axis.cell_axis)(seeds, hyper)
+
+
 def place_state(axis: ClientAxis, state: State) -> State:
     """A state where the rounds want it: clients spread over the devices, the rest on every one."""
-    clients = axis.spread(state.clients)
-    return axis.replicate(state._replace(clients=None))._replace(clients=clients)
+    clients = axis.place(state.clients, CLIENTS)
+    return axis.place(state._replace(clients=None))._replace(clients=clients)
 
 
 def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
@@ -95,15 +108,15 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     faults = algorithm.faults
     attackers = faults.attackers(data, hyper)  # [N]
 
-    def train(clients: ClientState, ids: Array, subset: Array, *, distinct: bool) -> tuple[Trained, ClientState]:
+    def train(clients: ClientState | None, ids: Array, subset: Array) -> tuple[Trained, ClientState | None]:
         answers = faults.answers(jax.random.fold_in(round_key, 1), ids, subset, hyper)
         work = data.sizes.at[jnp.where(answers, ids, NOBODY)].get(mode="fill", fill_value=0)
         attacks = attackers.at[ids].get(mode="fill", fill_value=False)
         shared = (train_key, state.model, state.initial_model, data, hyper, Bulletin(state.round, state.memory))
         slot = partial(train_slot, algorithm.local, faults)
-        return algorithm.axis.run(slot, work, ids, (subset, answers, attacks), clients, shared, distinct=distinct)
+        return algorithm.axis.run(slot, work, ids, (subset, answers, attacks), clients, shared)
 
-    trained, clients = algorithm.repeat(train, state.clients, subsets)
+    trained, clients = algorithm.repeat(train, state.clients, subsets, data.clients)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
     consensus = jax.vmap(algorithm.method.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
     sent_down = count_distinct(subsets, data.clients)
@@ -138,29 +151,33 @@ def train_slot(
     subset: Array,
     answers: Array,
     attacks: Array,
-    before: ClientState,
+    before: ClientState | None,
     key: Array,
     model: Model,
     initial_model: Model,
     data: FederatedData,
     hyper: Hyper,
     bulletin: Bulletin,
-) -> tuple[Trained, ClientState]:
+) -> tuple[Trained, ClientState | None]:
     """Trains one client for one subset, with randomness from (seed, round, subset, client) and nothing else.
 
     A client whose model is not finite sends the global model and keeps its earlier state: zero times NaN is NaN. So
-    does one that does not answer; it trains nothing.
+    does one that does not answer; it trains nothing. A client that keeps no state begins anew, its teacher as the
+    global model.
     """
     slot_key = jax.random.fold_in(jax.random.fold_in(key, subset), client_id)
-    started = before
-    if local.with_teacher:
+    started = before or init_client(model, hyper, with_teacher=local.with_teacher)
+    if before is None and local.with_teacher:
+        started = started._replace(teacher=model)
+    elif local.with_teacher:
         start = _choose(hyper.teacher_from_selection > 0, model, initial_model)
         started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
     working = jnp.where(answers, client_id, NOBODY)
     after_model, after, told = train_client(local, slot_key, model, started, working, data, hyper, bulletin)
     sent = faults.sent(jax.random.fold_in(slot_key, local.epochs), attacks, after_model, model)
     healthy = answers & _all_finite(sent)
-    return Trained(_choose(healthy, sent, model), *told, healthy, answers), _choose(healthy, after, before)
+    trained = Trained(_choose(healthy, sent, model), *told, healthy, answers)
+    return trained, before and _choose(healthy, after, before)
 
 
 def _all_finite(model: Model) -> Array:
@@ -180,21 +197,65 @@ def _mean_where(values: Array, mask: Array) -> Array:
     return jnp.sum(jnp.where(mask, values, 0)) / jnp.sum(mask)
 
 
+def round_of_cells(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
+    """One round of G experiments: state, hyper and who holds which sample have a leading axis of G cells."""
+    one = jax.vmap(partial(one_round, algorithm), in_axes=(0, OF_A_CELL, 0), spmd_axis_name=algorithm.axis.cell_axis)
+    return one(state, data, hyper)
+
+
 @partial(jax.jit, static_argnames=("algorithm", "capacity"), donate_argnames="state")
 def run_rounds(
     algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, rounds: Array, *, capacity: int
 ) -> tuple[State, RoundReport]:
     """`rounds` rounds as one program, at most `capacity` of them, and their reports in a leading axis of `capacity`.
 
-    The number of rounds, data and hyper are arguments: one compilation serves every cut of a run and every cell of a
-    grid, and a resumed run is identical to the bit.
+    The number of rounds, data and hyper are arguments: one compilation serves every cut of a run, and a resumed run is
+    identical to the bit.
     """
-    report = jax.eval_shape(partial(one_round, algorithm), state, data, hyper)[1]
+    return _repeat_round(partial(one_round, algorithm), state, data, hyper, rounds, capacity)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "capacity"), donate_argnames="state")
+def run_cells(
+    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, rounds: Array, *, capacity: int
+) -> tuple[State, RoundReport]:
+    """As `run_rounds`, for the G cells of a grid at once; reports have the leading axes [capacity, G]."""
+    return _repeat_round(partial(round_of_cells, algorithm), state, data, hyper, rounds, capacity)
+
+
+_PROGRAMS: dict[Hashable, Any] = {}
+
+
+def compile_cells(
+    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, *, capacity: int
+) -> tuple[Any, bool]:
+    """`run_cells` compiled for arguments like these, and whether it had to be compiled now.
+
+    The program takes (state, data, hyper, rounds). Experiments of one process that are alike share it.
+    """
+    leaves, structure = jax.tree.flatten((state, data, hyper))
+    key = (algorithm, capacity, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+    new = key not in _PROGRAMS
+    if new:
+        lowered = run_cells.lower(algorithm, state, data, hyper, np.int32(0), capacity=capacity)
+        _PROGRAMS[key] = lowered.compile()
+    return _PROGRAMS[key], new
+
+
+def _repeat_round(
+    step: Callable[..., tuple[State, RoundReport]],
+    state: State,
+    data: FederatedData,
+    hyper: Hyper,
+    rounds: Array,
+    capacity: int,
+) -> tuple[State, RoundReport]:
+    report = jax.eval_shape(step, state, data, hyper)[1]
     reports = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), report)
 
     def body(i: Array, carry: tuple[State, RoundReport]) -> tuple[State, RoundReport]:
         state, reports = carry
-        state, report = one_round(algorithm, state, data, hyper)
+        state, report = step(state, data, hyper)
         return state, jax.tree.map(lambda all_, new: all_.at[i].set(new), reports, report)
 
     return jax.lax.fori_loop(0, jnp.minimum(rounds, capacity), body, (state, reports))

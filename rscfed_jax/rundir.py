@@ -1,4 +1,4 @@
-"""The run directory: config.json, metrics.jsonl, summary.json, checkpoints/. No JAX, so that it is checked at once."""
+"""The run directory and its files. No JAX is imported here, so that a directory is checked at once."""
 
 import contextlib
 import dataclasses
@@ -22,11 +22,18 @@ class RunDirectory:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.partition = self.path / "partition.json"
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "summary.json"
         self.curve = self.path / "curve.png"
         self.checkpoints = self.path / "checkpoints"
+        self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite
         self.lock = self.path / ".lock"
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.checkpoints.is_dir() and any(path.name.isdecimal() for path in self.checkpoints.iterdir())
 
     def check(self, config: Config, *, resume: bool) -> None:
         """Refuses a directory that holds another run or cannot be written."""
@@ -96,7 +103,7 @@ class RunDirectory:
     def rewrite_metrics(self, records: list[dict[str, Any]]) -> None:
         """Replaces the metrics by `records`, as a whole."""
         with self.refusing():
-            _write(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
+            write_whole(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Adds one evaluated round."""
@@ -174,15 +181,17 @@ def read_json(path: Path, *, setting: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a JSON file as a whole: a reader sees the old or the new one, never a part."""
-    _write(path, json.dumps(content, indent=2) + "\n")
+    """Writes a JSON file as a whole, a line for each key: a reader sees the old or the new one, never a part."""
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
+    write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file so that a reader sees the old or the new one, never a part."""
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("w") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())  # or a power loss could leave the new name with nothing in it
         part.replace(path)

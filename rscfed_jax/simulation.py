@@ -1,23 +1,25 @@
 """From settings to the parts of a program: names are resolved to functions here, once."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from rscfed_jax.clients import ClientAxis
+from rscfed_jax.clients import GRID, ClientAxis
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.data.federation import Federation
-from rscfed_jax.data.table import FederatedData, TestData, to_device
+from rscfed_jax.data.table import OF_A_CELL, FederatedData, TestData, cells_to_host
 from rscfed_jax.faults import NO_FAULTS, Faults
 from rscfed_jax.local.training import LocalTraining
 from rscfed_jax.methods import METHODS
 from rscfed_jax.methods.base import Method, by_data_amount
 from rscfed_jax.models import MODELS
 from rscfed_jax.repeat import REPEATS
-from rscfed_jax.rounds import Algorithm, State, init_state
+from rscfed_jax.rounds import Algorithm, State, init_cells, place_state
 from rscfed_jax.sampling import LabeledClients
 
 
@@ -38,9 +40,10 @@ def make_network(config: Config, classes: int) -> nn.Module:
     return MODELS[config.model](classes, conv=config.conv, dtype=jnp.dtype(config.dtype), **more)
 
 
-def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -> tuple[Algorithm, Algorithm]:
-    """The static part of the config's rounds, and of its warm-up rounds."""
-    axis = ClientAxis.create(config.chunk, config.devices)
+def make_algorithms(
+    config: Config, network: nn.Module, method: Method, axis: ClientAxis, *, with_teacher: bool
+) -> tuple[Algorithm, Algorithm]:
+    """The static part of the config's rounds by `method`, and of its warm-up rounds."""
 
     def algorithm(method: Method, faults: Faults, *, with_teacher: bool) -> Algorithm:
         local = LocalTraining(
@@ -52,22 +55,65 @@ def make_algorithms(config: Config, network: nn.Module, *, with_teacher: bool) -
             objective=method.objective,
             two_views=method.two_views,
         )
-        return Algorithm(method, local, REPEATS[config.repeat], axis, faults)
+        keeps_clients = config.client_state == "kept"
+        return Algorithm(method, local, REPEATS[config.repeat], axis, faults, keeps_clients)
 
-    method = METHODS[config.method](config)
     on_labeled = dataclasses.replace(method, sample=LabeledClients(), aggregate=by_data_amount)
     # The warm-up is before the experiment: nothing goes wrong in it.
     main = algorithm(method, Faults.of(config), with_teacher=with_teacher)
     return main, algorithm(on_labeled, NO_FAULTS, with_teacher=False)
 
 
-def build_simulation(config: Config, federation: Federation) -> Simulation:
-    """Puts a federation on the device and initialises its state."""
-    network = make_network(config, federation.dataset.classes)
+def build_simulation(config: Config, federation: Federation, *, method: Method | None = None) -> Simulation:
+    """Puts a federation on the device and initialises its state; `method` is used instead of the config's if given."""
+    return cell_of(build_cells([config], [federation], method=method), 0)
+
+
+def build_cells(
+    configs: Sequence[Config], federations: Sequence[Federation], *, method: Method | None = None, grid_devices: int = 1
+) -> Simulation:
+    """The same for G experiments that share a program: state, data and numbers have a leading axis of G cells.
+
+    The configs may differ in numbers, seed and partition, not in what changes a shape or the program. Where G is no
+    multiple of `grid_devices`, the last cell is repeated to fill them.
+    """
+    padding = -len(configs) % grid_devices
+    configs, federations = [*configs, *configs[-1:] * padding], [*federations, *federations[-1:] * padding]
+    config = configs[0]
+    network = make_network(config, federations[0].dataset.classes)
+    method = method or METHODS[config.method](config)
     # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
-    needs_teacher = config.method != "fedavg"
-    data, test = to_device(federation, image_size=config.image_size, resize_to=config.resize)
-    algorithm, warmup = make_algorithms(config, network, with_teacher=needs_teacher and bool(data.unlabeled.any()))
-    hyper = jax.tree.map(jnp.float32, Hyper.of(config))
-    state = init_state(algorithm, jax.random.key(config.seed), config.clients, hyper)
-    return Simulation(algorithm, warmup, state, *algorithm.axis.replicate((data, test, hyper)))
+    with_teacher = method.teacher and any_unlabeled(federations[0])
+    axis = ClientAxis.create(config.chunk, config.devices, grid_devices)
+    algorithm, warmup = make_algorithms(config, network, method, axis, with_teacher=with_teacher)
+    data, test = cells_to_host(federations, image_size=config.image_size, resize_to=config.resize)
+    hypers = [Hyper.of(config) for config in configs]
+    hyper = axis.place(Hyper(*(np.float32(numbers) for numbers in zip(*hypers, strict=True))), GRID)
+    seeds = axis.place(np.array([config.seed for config in configs], np.int32), GRID)
+    return Simulation(
+        algorithm,
+        warmup,
+        state=init_cells(algorithm, seeds, config.clients, hyper),
+        data=FederatedData(
+            *(axis.place(leaf, *(() if part is None else (GRID,))) for leaf, part in zip(data, OF_A_CELL, strict=True))
+        ),
+        test=axis.place(test),
+        hyper=hyper,
+    )
+
+
+def any_unlabeled(federation: Federation) -> bool:
+    """Whether any client holds a sample without a label."""
+    return not all(visible.all() for visible in federation.label_visible)
+
+
+def cell_of(simulation: Simulation, number: int) -> Simulation:
+    """One of the experiments of `build_cells`, without the leading axis."""
+    algorithm = simulation.algorithm
+    state, hyper = jax.tree.map(lambda leaf: leaf[number], (simulation.state, simulation.hyper))
+    data = [leaf if part is None else leaf[number] for leaf, part in zip(simulation.data, OF_A_CELL, strict=True)]
+    return simulation._replace(
+        state=place_state(algorithm.axis, state),
+        data=algorithm.axis.place(FederatedData(*data)),
+        hyper=algorithm.axis.place(hyper),
+    )

@@ -254,6 +254,11 @@ def test_train_writes_the_contract_and_evaluate_agrees(here, capsys):
     assert summary["final"]["accuracy"] == pytest.approx(np.mean(trained))
     assert summary["best"]["accuracy"] == max(trained)
     assert {"seconds_per_round", "compile_seconds", "device", "versions"} <= set(summary)
+    partition = json.loads((here / "run" / "partition.json").read_text())
+    assert np.sum(summary["confusion"]) == 40
+    assert sum(map(sum, partition["class_counts"])) == 120
+    assert [labels > 0 for labels in partition["labels"]].count(True) == 1
+    assert set(records[-1]["client_weights"]) <= {"0", "1", "2", "3"}
     assert (here / "run" / "curve.png").stat().st_size > 5_000
     assert (here / "run" / "checkpoints" / "3").is_dir()
 
@@ -272,7 +277,9 @@ def test_train_writes_the_contract_and_evaluate_agrees(here, capsys):
 
 
 def test_a_model_travels_from_a_run_to_a_file_and_into_the_next_run(here, capsys):
-    assert run("train", *TINY, "--rounds", "2", "--checkpoint-every", "1", "--out", "run", "--quiet") == 0
+    flags = ["--checkpoint-every", "1", "--out", "run", "--quiet", "--tensorboard"]
+    assert run("train", *TINY, "--rounds", "2", *flags) == 0
+    assert len(list((here / "run" / "tensorboard").iterdir())) == 1
     assert run("export", "run", "model.safetensors") == 0
     assert "model of round 2: model.safetensors" in capsys.readouterr().out
 

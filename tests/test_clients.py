@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 
 from rscfed_jax import clients
-from rscfed_jax.clients import AXIS, NOBODY, ClientAxis, use_all_cores
+from rscfed_jax.clients import CLIENTS, GRID, NOBODY, ClientAxis, use_all_cores
 from rscfed_jax.config import SettingError
 
 
@@ -23,7 +23,7 @@ def count_up(client, bonus, state, factor):
 
 
 def axis_of(chunk, devices):
-    mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,)) if devices > 1 else None
+    mesh = Mesh(np.array(jax.devices()[:devices])[None], (GRID, CLIENTS)) if devices > 1 else None
     return ClientAxis(chunk, mesh)
 
 
@@ -39,7 +39,7 @@ def test_results_do_not_depend_on_chunk_or_devices_or_waves(monkeypatch, longest
 
     @jax.jit
     def run(ids, visits):
-        return axis.run(count_up, ids, ids, (jnp.arange(count),), visits, (10,), distinct=True)
+        return axis.run(count_up, ids, ids, (jnp.arange(count),), visits, (10,))
 
     out, after = run(ids, visits)
     np.testing.assert_array_equal(out, [10 * sum(range(s)) + i for i, s in enumerate(ids.tolist())])
@@ -57,8 +57,8 @@ def test_a_client_with_several_slots_starts_each_alike_and_keeps_the_last(monkey
         return state, 10 * state + slot
 
     states = jnp.arange(1, 5)
-    work = jnp.arange(6)  # the last slot runs first: what it leaves must not be seen by the others
-    seen, after = jax.jit(lambda: axis.run(job, work, ids, (jnp.arange(6),), states, (0,), distinct=False))()
+    work = jnp.array([5, 1, 5, 7, 5, 0])
+    seen, after = jax.jit(lambda: axis.run(job, work, ids, (jnp.arange(6),), states, (0,)))()
     assert seen[:5].tolist() == [3, 1, 3, 4, 3]
     assert after.tolist() == [11, 2, 34, 43]
 

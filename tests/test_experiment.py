@@ -60,7 +60,9 @@ def test_resume_without_a_checkpoint_starts_at_round_0(tmp_path):
 
 
 def test_a_run_returns_its_metrics_and_a_model_that_predicts():
-    result = rj.train(rj.Config(**SETTINGS | {"method": "fedavg", "rounds": 12, "lr_labeled": 0.05}))
+    config, told = rj.Config(**SETTINGS | {"method": "fedavg", "rounds": 12, "lr_labeled": 0.05}), []
+    result = rj.train(config, on_record=told.append)
+    assert told == result.metrics
     dataset = rj.build_federation(result.config).dataset
     probabilities = result.predict(dataset.test_images)
     accuracy = (probabilities.argmax(axis=1) == dataset.test_labels).mean()

@@ -120,7 +120,7 @@ def test_a_global_model_that_is_no_longer_finite_is_reported_with_its_clients():
     _, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper._replace(byzantine=jnp.float32(5)))
     assert not report.broken.any()
     assert not report.finite
-    history = History(best_model=None)
+    history = History(best_model=None, clients=5)
     with pytest.raises(DivergedError, match=r"after round 7; the clients .*: 0, 1, 2, 3, 4"):
         history.add_rounds(jax.tree.map(lambda leaf: np.asarray(leaf)[None], report), first=7)
 
@@ -141,12 +141,13 @@ def report_of(**changes):
 
 
 def test_the_record_of_an_evaluation_names_the_faults_since_the_last_one():
-    history = History(best_model=None)
+    history = History(best_model=None, clients=5)
     history.add_rounds(report_of(), first=1)
     attackers = np.array([[[True, False], [False, True]]])
     history.add_rounds(report_of(attackers=attackers, labeled_loss=[1.5], weights=[[[0.25, 0], [0, 0.75]]]), first=2)
-    assert History.from_json(json.loads(json.dumps(history.to_json())), best_model=None) == history
+    assert History.from_json(json.loads(json.dumps(history.to_json())), best_model=None, clients=5) == history
     record = history.add_evaluation(2, Metrics(0.5, 0.6, 0.7, 0.8), {"models_up": 4}, {})
     assert (record["broken_clients"], record["broken_ids"], record["dropped_clients"]) == (4, [1], 0)
     assert (record["labeled_loss"], record["consistency_loss"], record["attacker_weight"]) == (1.0, None, 0.5)
+    assert record["client_weights"] == {"0": 0.625, "1": 0.0, "2": 0.875}
     assert history.pending == []

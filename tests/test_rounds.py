@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from rscfed_jax.clients import AXIS, ClientAxis
+from rscfed_jax.clients import CLIENTS, GRID, ClientAxis
 from rscfed_jax.config import Config
 from rscfed_jax.data.table import to_device
 from rscfed_jax.faults import ATTACKS, NO_FAULTS, Faults
@@ -28,7 +28,7 @@ CHUNKS = {"one": ClientAxis(1), "two": ClientAxis(2), "all": ClientAxis(0)}
 
 
 def two_devices(chunk=1):
-    return ClientAxis(chunk, Mesh(np.array(jax.devices()[:2]), (AXIS,)))
+    return ClientAxis(chunk, Mesh(np.array(jax.devices()[:2])[None], (GRID, CLIENTS)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, loop
     def train(ids, subset, clients, *shared):
         slot = partial(train_slot, tiny.local, NO_FAULTS)
         slots = (subset, jnp.ones(len(ids), bool), jnp.zeros(len(ids), bool))
-        return axis.run(slot, tiny.data.sizes[ids], ids, slots, clients, shared, distinct=False)
+        return axis.run(slot, tiny.data.sizes[ids], ids, slots, clients, shared)
 
     ids, subset = jnp.asarray(subsets.ravel(), jnp.int32), jnp.repeat(jnp.arange(2), 3)
     rows = [(0, axis.rows(tiny.data.clients) - tiny.data.clients)]
@@ -334,7 +334,7 @@ def test_images_and_hyper_parameters_are_arguments_not_constants():
     images = "x".join(map(str, tiny.data.images.shape))
     assert f"tensor<{images}xui32>" in signature
     scalars = signature.count("tensor<f32>")
-    assert scalars == len(tiny.hyper) - 1  # warmup_rounds serves FedIRM alone
+    assert scalars == len(tiny.hyper)
     largest = max((len(line) for line in text.splitlines() if "stablehlo.constant" in line), default=0)
     assert largest < 10_000
 

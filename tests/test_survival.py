@@ -11,12 +11,14 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import rscfed_jax as rj
-from rscfed_jax import experiment
-from rscfed_jax.checkpoint import Checkpoints, NewestAndBest
+from rscfed_jax import group
+from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode
+from rscfed_jax.config import Config
 from rscfed_jax.rundir import RunDirectory, write_json
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
@@ -24,29 +26,6 @@ from tests.test_experiment import SETTINGS, untimed
 
 # One program serves all of these: evaluations every 4 rounds, checkpoints at rounds of their own.
 CONFIG = rj.Config(**SETTINGS | {"rounds": 10, "eval_every": 4, "checkpoint_every": 3, "method": "sso"})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_compilation():
-    """Runs of this module share their compiled program, as runs in one process of a user do not."""
-    lower, programs = experiment.run_rounds.lower, {}
-
-    class Lowered:
-        def __init__(self, *arguments, **static):
-            self.key = (arguments[0], static["capacity"])
-            self.arguments, self.static = arguments, static
-
-        def compile(self):
-            if self.key not in programs:
-                programs[self.key] = lower(*self.arguments, **self.static).compile()
-            return programs[self.key]
-
-    class Rounds:
-        lower = Lowered
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "run_rounds", Rounds)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +78,20 @@ def test_a_stop_between_evaluations_leaves_no_trace_in_the_resumed_run(tmp_path,
     assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
 
 
+def test_a_checkpoint_holds_the_clients_that_were_selected(tmp_path):
+    config = Config(**SETTINGS | {"clients": 12, "min_client_size": 2, "rounds": 1, "method": "sso"})
+    result = rj.train(config, out=tmp_path / "run")
+    with Checkpoints(tmp_path / "run" / "checkpoints", read_only=True) as checkpoints:
+        arrays = checkpoints.read(1, warn=pytest.fail)
+    selected = sorted(map(int, result.metrics[-1]["client_weights"]))
+    assert arrays["state.rows"].tolist() == selected
+    assert len(selected) < 12
+    assert arrays["state.clients.step"].shape == (len(selected),)
+    state = result.simulation.state
+    like = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+    assert_trees_equal(decode(arrays, like, clients=12, out=None)[0], like)
+
+
 def test_a_longer_run_forgets_the_last_evaluation_that_it_would_not_have_made(tmp_path, whole):
     out = tmp_path / "run"
     first = rj.train(CONFIG.replace(rounds=6), out=out)
@@ -114,7 +107,9 @@ def test_the_newest_and_the_best_checkpoints_are_kept(whole):
     assert set(steps(out)) >= {6, 9, 10}
     best = result.summary["best"]["round"]
     with Checkpoints(out / "checkpoints", read_only=True) as checkpoints:
-        _, history = checkpoints.restore(result.simulation.state, clients=CONFIG.clients, warn=pytest.fail)
+        arrays = checkpoints.read(10, warn=pytest.fail)
+    like = jax.device_get(result.simulation.state._replace(key=jax.random.key_data(result.simulation.state.key)))
+    _, history = decode(arrays, like, clients=CONFIG.clients, out=out)
     if best <= 8:
         assert_trees_equal(history.best_model, result.best_model)
     assert evaluated[best] == max(evaluated.values())
@@ -325,14 +320,14 @@ def test_a_global_model_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_p
     arguments = ["train", *flags, "--out", out, "--quiet", "--resume"]
     with pytest.raises(rj.Stopped):
         rj.train(CONFIG, out=out, stop=StopAfter(1))
-    add_rounds = experiment.History.add_rounds
+    add_rounds = group.History.add_rounds
 
     def break_round_5(self, reports, *, first):
         finite = np.arange(first, first + len(reports.finite)) < 5
         distances = np.where(reports.subsets == 2, np.inf, reports.distances)
         add_rounds(self, reports._replace(finite=finite, distances=distances), first=first)
 
-    monkeypatch.setattr(experiment.History, "add_rounds", break_round_5)
+    monkeypatch.setattr(group.History, "add_rounds", break_round_5)
     assert run(*arguments) == 3
     said = capsys.readouterr().err
     assert "no longer finite after round 5" in said

@@ -14,7 +14,7 @@ from rscfed_jax.data.table import FederatedData
 def augmented_batch(
     luck: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, dtype: DTypeLike
 ) -> Array:
-    """[3, size, size, B] random crops, some flipped, of the samples in `rows` [B].
+    """[3, size, size, B] random crops, some flipped, of the images in `rows` [B].
 
     `luck` [3, B] are uniform draws from [0, 1) that decide on the crop's top, its left and the flip.
     """

@@ -3,7 +3,7 @@
 Everything that can be wrong with a user's data is found here, before JAX is imported.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,14 @@ class Federation(NamedTuple):
     def class_counts(self) -> np.ndarray:
         """[N, classes] samples of each class that each client holds, hidden labels included."""
         return partition.class_counts(self.members, self.dataset.train_labels, self.dataset.classes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Who holds what, for a run's directory: the samples of each class at each client, and how many have labels."""
+        return {
+            "class_names": list(self.dataset.class_names or map(str, range(self.dataset.classes))),
+            "class_counts": self.class_counts.tolist(),
+            "labels": [int(visible.sum()) for visible in self.label_visible],
+        }
 
 
 def build_federation(config: Config, *, dataset: Dataset | None = None) -> Federation:

@@ -1,10 +1,13 @@
 """The device-resident table: what training may see of a federation."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
 from rscfed_jax.data.dataset import Dataset, normalisation
 from rscfed_jax.data.federation import Federation
@@ -14,9 +17,13 @@ HIDDEN = -1  # stands where training may not see a label
 
 
 class FederatedData(NamedTuple):
-    """Training samples of N clients, sorted by client: client i holds rows starts[i] to starts[i] + sizes[i]."""
+    """Training samples of N clients, sorted by client: client i holds samples starts[i] to starts[i] + sizes[i].
 
-    images: Array  # [S, R, R] uint32 packed pixels, larger than the model's input: a random crop is taken of them
+    The cells of a grid share the images; who holds which, and sees what label, is each cell's own.
+    """
+
+    images: Array  # [I, R, R] uint32 packed pixels, larger than the model's input: a random crop is taken of them
+    rows: Array  # [S] int32: the image of each sample
     labels: Array  # [S] int32; HIDDEN where training may not see it
     starts: Array  # [N] int32
     sizes: Array  # [N] int32
@@ -44,6 +51,12 @@ class TestData(NamedTuple):
     std: Array
 
 
+# Which parts have a leading axis of cells in a grid, as `vmap` wants to be told.
+OF_A_CELL = FederatedData(
+    *(None if name in ("images", "positions", "mean", "std") else 0 for name in FederatedData._fields)
+)
+
+
 def to_device(
     federation: Federation, *, image_size: int, resize_to: int | None = None
 ) -> tuple[FederatedData, TestData]:
@@ -51,37 +64,52 @@ def to_device(
 
     Training images are kept at the side `resize_to` (default 5/4 of `image_size`), of which crops are taken.
     """
-    resize_to = resize_to or image_size * 5 // 4
-    dataset = federation.dataset
-    rows = np.concatenate(federation.members)
-    visible = np.concatenate(federation.label_visible)
-    sizes = federation.sizes
-    test = test_to_device(dataset, image_size=image_size)
+    cells, test = cells_to_host([federation], image_size=image_size, resize_to=resize_to or image_size * 5 // 4)
+    data = FederatedData(*(leaf if axis is None else leaf[0] for leaf, axis in zip(cells, OF_A_CELL, strict=True)))
+    return jax.tree.map(jnp.asarray, (data, test))
+
+
+def cells_to_host(
+    federations: Sequence[Federation], *, image_size: int, resize_to: int
+) -> tuple[FederatedData, TestData]:
+    """The same for federations of one data set and as many clients: NumPy arrays, with a leading axis of cells."""
+    dataset = federations[0].dataset
+    samples = [np.concatenate(federation.members) for federation in federations]
+    used = np.unique(np.concatenate(samples))
+    most = max(map(len, samples))
+    largest = max(int(federation.sizes.max()) for federation in federations)
+
+    def stack(values: Callable[[Federation], np.ndarray], dtype: DTypeLike = np.int32) -> np.ndarray:
+        return np.stack([values(federation) for federation in federations]).astype(dtype)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.pad(values, (0, most - len(values)))
+
+    def labels(federation: Federation) -> np.ndarray:
+        visible = np.concatenate(federation.label_visible)
+        return padded(np.where(visible, dataset.train_labels[np.concatenate(federation.members)], HIDDEN))
+
+    test = test_to_host(dataset, image_size=image_size)
     train = FederatedData(
-        images=jnp.asarray(pack_pixels(resize(dataset.train_images[rows], resize_to))),
-        labels=jnp.asarray(np.where(visible, dataset.train_labels[rows], HIDDEN).astype(np.int32)),
-        starts=jnp.asarray((np.cumsum(sizes) - sizes).astype(np.int32)),
-        sizes=jnp.asarray(sizes.astype(np.int32)),
-        labeled=jnp.asarray(federation.labeled),
-        unlabeled=jnp.asarray(np.array([not visible.all() for visible in federation.label_visible])),
-        labeled_ids=jnp.asarray(np.flatnonzero(federation.labeled).astype(np.int32)),
+        images=pack_pixels(resize(dataset.train_images[used], resize_to)),
+        rows=stack(lambda federation: padded(np.searchsorted(used, np.concatenate(federation.members)))),
+        labels=stack(labels),
+        starts=stack(lambda federation: np.cumsum(federation.sizes) - federation.sizes),
+        sizes=stack(lambda federation: federation.sizes),
+        labeled=stack(lambda federation: federation.labeled, bool),
+        unlabeled=stack(lambda federation: ~np.array([seen.all() for seen in federation.label_visible]), bool),
+        labeled_ids=stack(lambda federation: np.flatnonzero(federation.labeled)),
         # A power of two, so that federations of alike sizes share one compiled program.
-        positions=jnp.arange(1 << int(sizes.max() - 1).bit_length(), dtype=jnp.int32),
+        positions=np.arange(1 << (largest - 1).bit_length(), dtype=np.int32),
         mean=test.mean,
         std=test.std,
     )
     return train, test
 
 
-def test_to_device(dataset: Dataset, *, image_size: int) -> TestData:
-    """Resizes the test set and puts it on the device."""
-    mean, std = normalisation(dataset)
-    return TestData(
-        images=jnp.asarray(pack_pixels(resize(dataset.test_images, image_size))),
-        labels=jnp.asarray(dataset.test_labels),
-        mean=jnp.asarray(mean),
-        std=jnp.asarray(std),
-    )
+def test_to_host(dataset: Dataset, *, image_size: int) -> TestData:
+    """The test set, resized, as NumPy arrays."""
+    return TestData(pack_pixels(resize(dataset.test_images, image_size)), dataset.test_labels, *normalisation(dataset))
 
 
 def pack_pixels(images: np.ndarray) -> np.ndarray:

@@ -83,9 +83,12 @@ def ema_keep(step: Array, hyper: Hyper) -> Array:
     return jnp.where(hyper.ema_warmup > 0, early, hyper.ema)
 
 
-def draw_batch(key: Array, task: LocalTraining, data: FederatedData, rows: Array, valid: Array, hyper: Hyper) -> Batch:
-    """Augments the samples in `rows` [B]: once for the student, once more for the teacher."""
-    luck = jax.random.uniform(key, (2, 3, len(rows)), jnp.float32)
+def draw_batch(
+    key: Array, task: LocalTraining, data: FederatedData, samples: Array, valid: Array, hyper: Hyper
+) -> Batch:
+    """Augments `samples` [B]: once for the student, once more for the teacher."""
+    luck = jax.random.uniform(key, (2, 3, len(samples)), jnp.float32)
+    rows = data.rows[samples]
 
     def view(number: int) -> Array:
         return augmented_batch(
@@ -95,7 +98,7 @@ def draw_batch(key: Array, task: LocalTraining, data: FederatedData, rows: Array
     return Batch(
         student_view=view(0),
         teacher_view=view(1) if task.with_teacher or task.two_views else None,
-        labels=data.labels[rows],
+        labels=data.labels[samples],
         valid=valid,
     )
 
@@ -156,8 +159,8 @@ def train_client(
             model, client, total = carry
             positions = i * task.batch_size + jnp.arange(task.batch_size)
             valid = positions < size
-            rows = start + jnp.where(valid, order.at[positions].get(mode="clip"), 0)
-            batch = draw_batch(jax.random.fold_in(batch_key, i), task, data, rows, valid, hyper)
+            samples = start + jnp.where(valid, order.at[positions].get(mode="clip"), 0)
+            batch = draw_batch(jax.random.fold_in(batch_key, i), task, data, samples, valid, hyper)
             model, client, told = train_step(task, model, client, batch, learning_rate, hyper, bulletin)
             return model, client, jax.tree.map(jnp.add, total, told)
 

@@ -28,6 +28,7 @@ class Method:
     sample: Callable[[Array, FederatedData], Array]  # key -> [M, K] client ids
     aggregate: Callable[[Model, Members, Hyper], Consensus]  # the K models of one subset -> what it agrees on
     objective: Objective = mean_teacher_loss
+    teacher: bool = True  # unlabeled clients learn from a mean teacher
     two_views: bool = False  # the objective wants two augmentations even without a teacher
     memory: Callable[[nn.Module], Any] = no_memory  # network -> what the server knows before the first round
     remember: Callable[[Any, Any, Members], Any] = forget  # memory, news [M, K, ...] -> memory

@@ -13,4 +13,4 @@ from rscfed_jax.sampling import LabeledClients
 def fedavg(config: Config) -> Method:
     """One subset of the labeled clients, averaged by data amount."""
     del config
-    return Method(sample=LabeledClients(), aggregate=by_data_amount)
+    return Method(sample=LabeledClients(), aggregate=by_data_amount, teacher=False)

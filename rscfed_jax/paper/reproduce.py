@@ -2,35 +2,36 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rscfed_jax import cells
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.data.dataset import Dataset
-from rscfed_jax.data.federation import Federation, build_federation
-from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.paper.tables import TABLES, Cell, cells_of
+from rscfed_jax.report.text import as_console, as_markdown, spread
 from rscfed_jax.rundir import RunDirectory
 
 METRICS = ("accuracy", "auc", "precision", "recall")
-SECONDS_PER_STEP = 0.007  # of a client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
-OF_DATA = ("dataset", "data_dir", "download", "split", "image_size", "resize", "seed")
 
 
 class Job(NamedTuple):
     """One cell with one seed."""
 
     cell: Cell
-    config: Config
-    directory: RunDirectory
+    job: cells.Job
 
     @property
-    def finished(self) -> bool:
-        """Whether its run has all its rounds."""
-        return self.directory.summary.exists() and self.directory.read_summary()["rounds"] >= self.config.rounds
+    def config(self) -> Config:
+        """Its settings."""
+        return self.job.config
+
+    @property
+    def directory(self) -> RunDirectory:
+        """Where its files go."""
+        return self.job.directory
 
 
 class Row(NamedTuple):
@@ -55,65 +56,32 @@ def plan(table: str, settings: dict[str, Any], *, seeds: int, out: str | Path) -
                 raise SettingError("TABLE", table, f"{cell.name} does not fit: {error}") from None
             directory = RunDirectory(Path(out) / "cells" / f"{cell.name}-seed{seed}")
             directory.check(config, resume=True)
-            jobs.append(Job(cell, config, directory))
+            jobs.append(Job(cell, cells.Job(f"{cell.name}, seed {seed}", config, directory)))
     return jobs
 
 
-def federations(jobs: list[Job]) -> Iterator[Federation]:
-    """The federation of each job; data sets are loaded once for each seed."""
-    loaded: dict[tuple, Dataset] = {}
-    for job in jobs:
-        key = tuple(getattr(job.config, name) for name in OF_DATA)
-        if key not in loaded:
-            loaded.clear()  # jobs of one seed need not be neighbours, but two large data sets may not fit
-            loaded[key] = dataset_of(job.config)
-        yield build_federation(job.config, dataset=loaded[key])
-
-
-def estimated_seconds(config: Config, federation: Federation) -> float:
-    """A guess at the time of a run from its client steps; only the simple CNN on two CPU cores was measured."""
-    steps = -(-federation.sizes // config.batch_size)
-    if config.method in ("rscfed", "sso"):
-        per_round = steps.mean() * config.subsets * config.subset_size
-    else:
-        per_round = steps[federation.labeled].sum() if config.method == "fedavg" else steps.sum()
-    warmup = config.warmup_rounds * steps[federation.labeled].sum()
-    return float((config.rounds * per_round + warmup) * config.local_epochs * SECONDS_PER_STEP)
-
-
-def run(jobs: list[Job], *, progress: bool, say: Callable[[str], None], stop: Callable[[], bool]) -> None:
+def run(jobs: list[Job], *, progress: bool, stop: Callable[[], bool] = lambda: False) -> None:
     """Runs what is not finished yet, continuing what was interrupted; `stop()` ends it between rounds."""
-    from rscfed_jax.experiment import Stopped, train
-
-    waiting = [job for job in jobs if not job.finished]
-    for number, (job, federation) in enumerate(zip(waiting, federations(waiting), strict=True), 1):
-        if stop():
-            raise Stopped(f"stopped before cell {number} of {len(waiting)} to run")
-        say(f"cell {number} of {len(waiting)} to run: {job.cell.name}, seed {job.config.seed}")
-        train(job.config, out=job.directory.path, resume=True, progress=progress, federation=federation, stop=stop)
+    cells.run_groups(cells.groups_of([job.job for job in jobs]), progress=progress, stop=stop)
 
 
 def rows_of(jobs: list[Job]) -> list[Row]:
     """A row for each cell, from the finished runs of its seeds."""
     rows = []
-    for cell in dict.fromkeys(job.cell.name for job in jobs):
-        mine = [job for job in jobs if job.cell.name == cell]
+    for name in dict.fromkeys(job.cell.name for job in jobs):
+        mine = [job for job in jobs if job.cell.name == name]
         summaries = [job.directory.read_summary() for job in mine]
         finals = {name: [summary["final"][name] for summary in summaries] for name in METRICS}
         rows.append(
             Row(
                 mine[0].cell,
                 mean={name: float(np.mean(values)) for name, values in finals.items()},
-                std={name: _spread(values) for name, values in finals.items()},
+                std={name: spread(values) for name, values in finals.items()},
                 best=float(np.mean([summary["best"]["accuracy"] for summary in summaries])),
                 models_up=float(np.mean([summary["models_up"] / summary["rounds"] for summary in summaries])),
             )
         )
     return rows
-
-
-def _spread(values: list[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 HEADER = (
@@ -147,22 +115,6 @@ def cells_as_text(rows: list[Row], *, seeds: int) -> list[list[str]]:
     ]
 
 
-def as_console(lines: list[list[str]]) -> str:
-    """Columns under their names, ASCII only."""
-    table = [list(HEADER), *lines]
-    widths = [max(len(line[column]) for line in table) for column in range(len(HEADER))]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(line[1:], widths[1:], strict=True))])
-        for line in table
-    )
-
-
-def as_markdown(lines: list[list[str]]) -> str:
-    """The same for a Markdown file."""
-    ruler = ["---", *["---:"] * (len(HEADER) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [list(HEADER), ruler, *lines]) + "\n"
-
-
 def as_csv(rows: list[Row]) -> str:
     """The same with full numbers, as fractions."""
     file = io.StringIO()
@@ -192,10 +144,10 @@ def write_report(table: str, jobs: list[Job], *, seeds: int, out: str | Path) ->
     curves = {row.cell.name: _mean_curve(jobs, row.cell) for row in rows}
     out = Path(out)
     with RunDirectory(out).refusing():
-        (out / "table.md").write_text(f"# {title}\n\n{facts}\n\n{as_markdown(lines)}")
+        (out / "table.md").write_text(f"# {title}\n\n{facts}\n\n{as_markdown([list(HEADER), *lines])}")
         (out / "table.csv").write_text(as_csv(rows))
         plot_curves(curves, out / "curves.png")
-    return f"{title}\n{facts}\n{as_console(lines)}"
+    return f"{title}\n{facts}\n{as_console([list(HEADER), *lines])}"
 
 
 def _mean_curve(jobs: list[Job], cell: Cell) -> list[dict[str, Any]]:

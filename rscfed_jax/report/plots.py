@@ -1,5 +1,6 @@
 """Pictures: curves of runs, and who holds what in a federation."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,30 @@ def plot_partition(class_counts: np.ndarray, labeled: np.ndarray, path: str | Pa
             axes.text(label, client, count, ha="center", va="center", fontsize=7, color="white" if dark else "black")
     axes.set(xlabel="Class", ylabel="Client")
     figure.colorbar(image, label="Samples")
+    _save(figure, path)
+
+
+def plot_heatmap(
+    summary: Sequence[dict[str, Any]], x: str, y: str, path: str | Path, *, metric: str = "accuracy"
+) -> None:
+    """A metric of the cells of a grid over the values of two settings, which are what `rj.grid` calls its `summary`."""
+    columns, rows = (list(dict.fromkeys(row[name] for row in summary)) for name in (x, y))
+    values = np.full((len(rows), len(columns)), np.nan)
+    for cell in summary:
+        values[rows.index(cell[y]), columns.index(cell[x])] = np.nan if cell[metric] is None else cell[metric]
+    figure = Figure(figsize=(2.4 + 0.9 * len(columns), 1.8 + 0.5 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_facecolor("0.85")
+    image = axes.imshow(values, cmap="viridis", aspect="auto")
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0
+    for (row, column), value in np.ndenumerate(values):
+        text = "diverged" if np.isnan(value) else f"{value:.1%}"
+        colour = "white" if value <= middle else "black"
+        axes.text(column, row, text, ha="center", va="center", fontsize=9, color=colour)
+    for names, place in ((columns, axes.set_xticks), (rows, axes.set_yticks)):
+        place(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
+    axes.set(xlabel=x, ylabel=y)
+    figure.colorbar(image, label=f"Test {metric}").ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     _save(figure, path)
 
 

@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from rscfed_jax import cli, simulation
-from rscfed_jax.experiment import Stopped
+from rscfed_jax import cli, commands, simulation
+from rscfed_jax.group import Stopped
 from rscfed_jax.paper import reproduce
 from rscfed_jax.paper.tables import TABLES, Cell, Table, cells_of
 from tests.conftest import CLASSES, TinyNetwork
@@ -64,27 +64,23 @@ def test_a_table_runs_with_resnet(tmp_path, monkeypatch):
 
 
 def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, capsys, monkeypatch):
-    def count(jobs, **_):
-        waiting.append(sum(not job.finished for job in jobs))
-        return real(jobs, **_)
+    def count(groups, **_):
+        waiting.append(sum(len(group.jobs) for group in groups))
+        return real(groups, **_)
 
-    waiting, real = [], reproduce.run
-    monkeypatch.setattr(reproduce, "run", count)
+    waiting, real = [], commands.run_groups
+    monkeypatch.setattr(commands, "run_groups", count)
     flags = ("table2", *FLAGS, "--out", str(tmp_path))
     assert run(*flags) == 0
     assert run(*flags, "--seeds", "2") == 0
     assert waiting == [3, 3]
-    with pytest.raises(Stopped, match="before cell 1 of 3"):
-        real(
-            reproduce.plan("table2", {"dataset": DATA}, seeds=1, out=tmp_path / "new"),
-            progress=False,
-            say=pytest.fail,
-            stop=lambda: True,
-        )
+    jobs = reproduce.plan("table2", {"dataset": DATA}, seeds=1, out=tmp_path / "new")
+    with pytest.raises(Stopped, match="before group 1"):
+        reproduce.run(jobs, progress=False, stop=lambda: True)
     assert not (tmp_path / "new").exists()
     capsys.readouterr()
     assert run(*flags, "--seeds", "2", "--dry-run") == 0
-    assert capsys.readouterr().out.count("finished") == 6
+    assert "6 runs, 6 of them finished" in capsys.readouterr().out
     jobs = reproduce.plan(
         "table2",
         {"dataset": DATA, "image_size": 16, "rounds": 2, "batch_size": 16, "gamma": "iid", "devices": 1},
@@ -128,7 +124,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "5x3" in out
     assert "subsets=5 subset_size=3" in out
-    assert "8 runs, about" in out
+    assert "8 runs, 0 of them finished" in out
     assert not (tmp_path / "new").exists()
 
 

@@ -1,0 +1,248 @@
+"""Finds runs and reads what they left. Files that cannot be right are refused by name; no JAX is imported here."""
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.rundir import RunDirectory, read_json
+
+METRICS = ("accuracy", "auc", "precision", "recall")
+COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")
+LAST_EVALUATIONS = 5  # of an unfinished run, as of a finished one
+SETTING = "DIR"  # how the argument is named in a refusal
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who holds what: partition.json."""
+
+    class_names: list[str]
+    class_counts: list[list[int]]  # [clients][classes]
+    labels: list[int]  # [clients] labels held
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory as it was found."""
+
+    path: Path
+    settings: dict[str, Any]
+    records: list[Record]  # of metrics.jsonl; a metric that is not a number is None
+    final: dict[str, float | None]
+    best: dict[str, float | None]  # with its round
+    finished: bool
+    diverged: str | None  # why an unfinished run will stay so, if it is known
+    partition: Partition | None
+    confusion: list[list[int]] | None  # [classes][classes], rows are the true classes
+    summary: dict[str, Any]  # empty in a run that has none yet
+
+    @property
+    def seed(self) -> int:
+        """What the run's randomness was derived from."""
+        return self.settings.get("seed", 0)
+
+    @property
+    def last_round(self) -> int:
+        """The round that was evaluated last."""
+        return self.records[-1]["round"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Runs, and directories below those given that hold none yet."""
+
+    runs: list[Run]
+    empty: list[Path]
+
+
+def collect(directories: Iterable[str | Path]) -> Found:
+    """Reads the runs in the given directories or below them, each once, in order.
+
+    A run that has not evaluated a round yet is refused if it was given by name, and left out if it was found below.
+    """
+    runs: dict[Path, Run] = {}
+    empty: dict[Path, Path] = {}
+    for directory in map(Path, directories):
+        places = find_runs(directory)
+        if not places:
+            raise SettingError(SETTING, directory, "is not a run directory with config.json, nor are there any below")
+        for place in places:
+            key = place.resolve()
+            if key in runs:
+                continue
+            if place != directory and not _has_metrics(place):
+                empty[key] = place
+            else:
+                runs[key] = read_run(place)
+    if not runs:
+        first = next(iter(empty.values()), "")
+        raise SettingError(SETTING, first, "has no metrics yet: metrics.jsonl there is missing or empty")
+    return Found(list(runs.values()), [place for key, place in empty.items() if key not in runs])
+
+
+def find_runs(directory: Path) -> list[Path]:
+    """The directory itself if it is a run, else the runs below it in the order of their names."""
+    found = []
+    for place, folders, files in os.walk(directory):
+        if "config.json" in files:
+            found.append(Path(place))
+            folders.clear()
+        folders.sort(key=_natural)
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts seed2 before seed10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _has_metrics(place: Path) -> bool:
+    file = RunDirectory(place).metrics
+    return file.is_file() and file.stat().st_size > 0
+
+
+def read_run(path: Path) -> Run:
+    """Reads one run directory, be its run finished or not."""
+    directory = RunDirectory(path)
+    settings = _with_defaults(read_json(directory.config, setting=SETTING))
+    if not _has_metrics(path):
+        raise SettingError(SETTING, path, "has no metrics yet: metrics.jsonl there is missing or empty")
+    records = _read_records(directory.metrics)
+    summary = read_json(directory.summary, setting=SETTING) if directory.summary.exists() else {}
+    # A run that was resumed for more rounds has the summary of its first part until it ends.
+    reached, wanted = _count(summary.get("rounds")), _count(settings.get("rounds"))
+    finished = bool(summary) and not 0 < reached < wanted
+    trained = [record for record in records if record["round"] > 0] or records
+    final = {name: _mean([record[name] for record in trained[-LAST_EVALUATIONS:]]) for name in METRICS}
+    highest = max(trained, key=lambda record: record["accuracy"])
+    best = {name: highest[name] for name in ("round", *METRICS)}
+    if finished:
+        final = _metrics_in(summary, "final", directory.summary, METRICS)
+        best = _metrics_in(summary, "best", directory.summary, ("round", *METRICS))
+    return Run(
+        path=path,
+        settings=settings,
+        records=records,
+        final=final,
+        best=best,
+        finished=finished,
+        diverged=_why_diverged(directory) if not finished and directory.diverged.exists() else None,
+        partition=_read_partition(directory.partition) if directory.partition.exists() else None,
+        confusion=_confusion_in(summary, directory.summary) if finished else None,
+        summary=summary,
+    )
+
+
+def _why_diverged(directory: RunDirectory) -> str:
+    return str(read_json(directory.diverged, setting=SETTING).get("why", "its model is no longer finite"))
+
+
+def _with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
+    """Settings that the version which wrote the run did not have get their defaults, so that runs compare."""
+    known = {name: value for name, value in stored.items() if name in Config.__dataclass_fields__}
+    try:
+        return Config(**known).to_dict() | stored
+    except (SettingError, TypeError):
+        return stored  # a newer version may know values that this one does not
+
+
+def _read_records(file: Path) -> list[Record]:
+    records = []
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise SettingError(SETTING, file, f"cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            content = None
+        try:
+            records.append(_checked(content))
+        except ValueError as error:
+            raise SettingError(SETTING, file, f"line {number} {error}") from None
+    return records
+
+
+def _checked(record: Any) -> Record:
+    """A record whose metrics, counts and weights are numbers, or None where they are not there or NaN."""
+    if not isinstance(record, dict):
+        raise ValueError("is not a JSON object")
+    if type(record.get("round")) is not int or record["round"] < 0:
+        raise ValueError("has no round")
+    clean = record | {name: _number(record, name) for name in (*METRICS, *COUNTS)}
+    if clean["accuracy"] is None:
+        raise ValueError("has no accuracy")
+    weights = record.get("client_weights") or {}
+    if not isinstance(weights, dict) or not all(client.isdecimal() for client in weights):
+        raise ValueError("has client_weights that are not by client")
+    return clean | {"client_weights": {int(client): _number(weights, client) for client in weights}}
+
+
+def _number(content: dict[str, Any], name: str) -> float | None:
+    value = content.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.maxsize:
+        raise ValueError(f"has {name} {json.dumps(value)[:40]}, which is not a number of a run")
+    return None if math.isnan(value) else value
+
+
+def _metrics_in(summary: dict[str, Any], part: str, file: Path, names: Sequence[str]) -> dict[str, float | None]:
+    content = summary.get(part)
+    try:
+        if not isinstance(content, dict):
+            raise ValueError("is not an object")
+        return {name: _number(content, name) for name in names}
+    except ValueError as error:
+        raise SettingError(SETTING, file, f"{part} {error}") from None
+
+
+def _count(value: object) -> int:
+    """The value if it is a whole number, else zero."""
+    return value if type(value) is int else 0
+
+
+def _is_table(rows: object) -> bool:
+    """Whether it is a list of equally long, not empty lists of whole numbers."""
+    return (
+        isinstance(rows, list)
+        and all(isinstance(row, list) for row in rows)
+        and len({len(row) for row in rows}) == 1
+        and len(rows[0]) > 0
+        and all(type(value) is int and value >= 0 for row in rows for value in row)
+    )
+
+
+def _read_partition(file: Path) -> Partition:
+    content = read_json(file, setting=SETTING)
+    counts, labels, names = (content.get(name) for name in ("class_counts", "labels", "class_names"))
+    right = _is_table(counts) and _is_table([labels]) and isinstance(names, list)
+    if not right or len(labels) != len(counts) or len(names) != len(counts[0]):
+        reason = "needs class_names, class_counts of each client and class, and labels of each client"
+        raise SettingError(SETTING, file, reason)
+    return Partition([str(name) for name in names], counts, labels)
+
+
+def _confusion_in(summary: dict[str, Any], file: Path) -> list[list[int]] | None:
+    confusion = summary.get("confusion")
+    if confusion is None:
+        return None
+    if not _is_table(confusion) or len(confusion) != len(confusion[0]):
+        raise SettingError(SETTING, file, "confusion is not a square table of whole numbers")
+    return confusion
+
+
+def _mean(values: list[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return fmean(there) if there else None

@@ -1,0 +1,71 @@
+// Curves of groups of runs, with a band of one standard deviation over seeds.
+
+const COLOURS = 10;
+const MOST_TOLD = 12; // lines in the box that follows the pointer
+
+function lineStyle(group) {
+  return { stroke: `var(--line${group % COLOURS})`, "stroke-dasharray": ["none", "7 4", "2 3"][Math.floor(group / COLOURS) % 3] };
+}
+
+/** The points of a group that have both an x and the metric: [{x, mean, deviation, index}]. */
+function pointsOf(group, xName, metric) {
+  const points = [];
+  group.round.forEach((_, index) => {
+    const x = group[xName][index];
+    const y = group[metric][index];
+    if (x !== null && y !== null) points.push({ x: xName === "bytes_up" ? x / 1e6 : x, mean: y[0], deviation: y[1] || 0, index });
+  });
+  return points;
+}
+
+function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
+  const shown = groups.map((group, number) => ({ group, number, points: pointsOf(group, xName, metric) }))
+    .filter(({ number, points }) => !hidden.has(number) && points.length);
+  const { svg, width } = picture(canvas, 300, `${names.y} against ${names.x}`);
+  if (!shown.length) {
+    svg.append(element("text", { x: width / 2, y: 140, "text-anchor": "middle" }, "No line is switched on."));
+    return;
+  }
+  const all = shown.flatMap(({ points }) => points);
+  const box = { left: 44, top: 24, width: width - 60, height: 230 };
+  const low = Math.min(...all.map((p) => p.mean - p.deviation));
+  const high = Math.max(...all.map((p) => p.mean + p.deviation));
+  const room = (high - low || 0.02) * 0.05;
+  const y = scale(100 * Math.max(0, low - room), 100 * Math.min(1.005, high + room), box.top + box.height, box.top);
+  const x = scale(0, Math.max(...all.map((p) => p.x)), box.left, box.left + box.width);
+  axes(svg, box, x, y, names);
+  for (const { number, points } of shown) {
+    const at = (p, value) => `${x.at(p.x).toFixed(1)} ${y.at(100 * value).toFixed(1)}`;
+    if (points.some((p) => p.deviation)) {
+      const there = points.map((p) => at(p, p.mean + p.deviation));
+      const back = points.map((p) => at(p, p.mean - p.deviation)).reverse();
+      svg.append(element("path", { class: "band", fill: lineStyle(number).stroke, d: `M${[...there, ...back].join("L")}Z` }));
+    }
+    const d = `M${points.map((p) => at(p, p.mean)).join("L")}`;
+    svg.append(element("path", { class: "line", d, "data-group": number, ...lineStyle(number) }));
+    if (points.length <= 40) {
+      for (const p of points) svg.append(element("circle", { cx: x.at(p.x), cy: y.at(100 * p.mean), r: 2.5, fill: lineStyle(number).stroke }));
+    }
+  }
+  const cross = element("path", { class: "cross", d: "" });
+  svg.append(cross);
+  const value = (p) => (p.deviation ? `${(100 * p.mean).toFixed(2)} ± ${percent(p.deviation)}` : percent(p.mean));
+  const leave = () => cross.setAttribute("d", "");
+  follow(canvas, svg, (point) => {
+    if (xName !== "round") {
+      const distance = (p) => Math.hypot(x.at(p.x) - point.x, y.at(100 * p.mean) - point.y);
+      const best = shown.flatMap((s) => s.points.map((p) => ({ ...s, p }))).reduce((a, b) => (distance(b.p) < distance(a.p) ? b : a));
+      cross.setAttribute("d", `M${x.at(best.p.x)} ${box.top}v${box.height}`);
+      const models = best.group.models_up[best.p.index];
+      return [[best.group.name, value(best.p), lineStyle(best.number).stroke], ["round", best.group.round[best.p.index]],
+        ["sent up", `${best.p.x.toFixed(1)} MB`], ...(models === null ? [] : [["models up", Math.round(models)]])];
+    }
+    const nearest = all.reduce((a, b) => (Math.abs(x.at(b.x) - point.x) < Math.abs(x.at(a.x) - point.x) ? b : a)).x;
+    cross.setAttribute("d", `M${x.at(nearest)} ${box.top}v${box.height}`);
+    const rows = shown.map((s) => ({ ...s, p: s.points.find((p) => p.x === nearest) })).filter((s) => s.p);
+    rows.sort((a, b) => b.p.mean - a.p.mean);
+    const more = rows.length > MOST_TOLD ? [[`and ${rows.length - MOST_TOLD} more`, ""]] : [];
+    const told = rows.slice(0, MOST_TOLD).map((s) => [s.group.name, value(s.p), lineStyle(s.number).stroke]);
+    return [["round", nearest], ...told, ...more];
+  }, leave);
+}

@@ -1,0 +1,90 @@
+// Puts the figures into the page, and keeps them right when a line is switched, a run chosen or the window resized.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const hidden = new Set();
+const LINES = {
+  accuracy: { x: "round", metric: "accuracy", names: { x: "round", y: "accuracy, %" } },
+  auc: { x: "round", metric: "auc", names: { x: "round", y: "AUC, %" } },
+  communication: { x: "bytes_up", metric: "accuracy", names: { x: "sent up by all clients, MB", y: "accuracy, %" } },
+};
+const ONE_RUN = { partition: drawPartition, weights: drawWeights, confusion: drawConfusion };
+let chosen = 0;
+
+function draw(canvas) {
+  const name = canvas.dataset.figure;
+  if (LINES[name]) {
+    drawLines(canvas, data.groups, hidden, LINES[name]);
+    return;
+  }
+  const content = data.runs[chosen][name];
+  canvas.closest("figure").querySelector(".lacking").hidden = Boolean(content);
+  if (content) ONE_RUN[name](canvas, content);
+  else canvas.replaceChildren();
+}
+
+const canvases = [...document.querySelectorAll("[data-figure]")];
+const drawAll = (names) => canvases.filter((canvas) => canvas.dataset.figure in names).forEach(draw);
+
+function makeLegend(legend) {
+  const buttons = data.groups.map((group, number) => {
+    const button = document.createElement("button");
+    const swatch = document.createElement("span");
+    swatch.className = `swatch dash${Math.floor(number / COLOURS) % 3}`;
+    swatch.style.color = lineStyle(number).stroke;
+    button.append(swatch, group.name);
+    button.dataset.group = number;
+    button.addEventListener("click", () => {
+      if (!hidden.delete(number)) hidden.add(number);
+      show();
+    });
+    return button;
+  });
+  const show = () => {
+    buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(!hidden.has(number))));
+    drawAll(LINES);
+  };
+  legend.append(...buttons);
+  if (buttons.length > 3) {
+    const all = document.createElement("button");
+    all.className = "all";
+    all.textContent = "all or none";
+    all.addEventListener("click", () => {
+      const none = hidden.size === 0;
+      hidden.clear();
+      if (none) data.groups.forEach((_, number) => hidden.add(number));
+      show();
+    });
+    legend.append(all);
+  }
+  show();
+}
+
+makeLegend(document.getElementById("legend"));
+const choice = document.getElementById("run");
+if (choice) {
+  choice.addEventListener("change", () => {
+    chosen = Number(choice.value);
+    drawAll(ONE_RUN);
+  });
+  drawAll(ONE_RUN);
+}
+
+const widths = new Map(canvases.map((canvas) => [canvas, canvas.clientWidth]));
+const watcher = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (widths.get(target) !== target.clientWidth && target.clientWidth) {
+      widths.set(target, target.clientWidth);
+      draw(target);
+    }
+  }
+});
+canvases.forEach((canvas) => watcher.observe(canvas));
+
+// What is folded away on a screen cannot be unfolded on paper.
+const folded = [...document.querySelectorAll("details")];
+let open = [];
+addEventListener("beforeprint", () => {
+  open = folded.map((part) => part.open);
+  folded.forEach((part) => { part.open = true; });
+});
+addEventListener("afterprint", () => folded.forEach((part, number) => { part.open = open[number]; }));

@@ -1,0 +1,66 @@
+"""Run directories written by hand, as a run would leave them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from rscfed_jax.config import Config
+
+METRICS = ("accuracy", "auc", "precision", "recall")
+
+
+def write_run(
+    path: Path, *, finished=True, old=False, rounds=6, classes=4, class_names=None, stop=None, **settings
+) -> Path:
+    """Writes a run; one of an `old` version tells less, one that is not `finished` was evaluated until `stop`."""
+    config = Config(
+        rounds=rounds, **{"clients": 5, "subset_size": 2, "dataset": f"synthetic:classes={classes}"} | settings
+    )
+    rng = np.random.default_rng([config.seed, len(path.name), rounds])
+    records = [record_of(rng, config, round_) for round_ in range((stop or rounds) + 1)]
+    if old:
+        records = [{name: record[name] for name in record if name != "client_weights"} for record in records]
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(config.to_dict()))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    if finished:
+        best = max(records[1:], key=lambda record: record["accuracy"])
+        summary = {
+            "final": {name: float(np.mean([record[name] for record in records[1:][-5:]])) for name in METRICS},
+            "best": {name: best[name] for name in ("round", *METRICS)},
+            "rounds": rounds,
+            "seconds_per_round": 1.5,
+            "device": "2 x cpu (cpu)",
+        }
+        if not old:
+            summary["confusion"] = rng.integers(0, 90, (classes, classes)).tolist()
+        (path / "summary.json").write_text(json.dumps(summary))
+    if not old:
+        counts = rng.integers(0, 300, (config.clients, classes))
+        labels = [int(row.sum()) * (client == 1) for client, row in enumerate(counts)]
+        names = class_names or [f"kind {label}" for label in range(classes)]
+        content = {"class_names": names, "class_counts": counts.tolist(), "labels": labels}
+        (path / "partition.json").write_text(json.dumps(content))
+    return path
+
+
+def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
+    """One line of metrics.jsonl."""
+    level = 1 - 0.8 * float(np.exp(-2 * round_ / config.rounds))
+    drawn = rng.permutation(config.clients)[: max(config.subset_size, config.clients // 2)] if round_ else []
+    return {
+        "round": round_,
+        **{name: level - 0.1 * float(rng.random()) for name in METRICS},
+        "labeled_loss": 0.5 if round_ else None,
+        "consistency_loss": None,
+        "broken_clients": 0,
+        "dropped_clients": 0,
+        "attacker_weight": None,
+        "client_weights": {str(client): float(rng.random()) for client in sorted(drawn)},
+        "models_down": 6 * round_,
+        "models_up": 6 * round_,
+        "bytes_down": 2_200_000 * round_,
+        "bytes_up": 2_200_000 * round_,
+        "seconds": 1.5 * round_,
+    }

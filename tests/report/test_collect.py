@@ -1,0 +1,140 @@
+"""What is read of runs, and what is refused by name."""
+
+import json
+
+import pytest
+
+from rscfed_jax.config import SettingError
+from rscfed_jax.report.collect import collect, find_runs
+from tests.report.runs import write_run
+
+
+def test_runs_are_found_below_a_directory_once_and_not_inside_each_other(tmp_path):
+    for seed in (10, 2):
+        write_run(tmp_path / "cells" / f"rscfed-seed{seed}", seed=seed)
+    write_run(tmp_path / "cells" / "rscfed-seed2" / "checkpoints" / "4" / "copy")
+    assert [place.name for place in find_runs(tmp_path)] == ["rscfed-seed2", "rscfed-seed10"]
+    found = collect([tmp_path, tmp_path / "cells" / "rscfed-seed10", tmp_path / "cells"])
+    assert [run.seed for run in found.runs] == [2, 10]
+
+
+def test_a_finished_run_is_what_its_summary_says(tmp_path):
+    write_run(tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    (run,) = collect([tmp_path / "run"]).runs
+    assert run.finished
+    assert run.final == summary["final"]
+    assert run.best == summary["best"]
+    assert run.confusion == summary["confusion"]
+
+
+def test_an_unfinished_run_is_told_from_its_metrics(tmp_path):
+    write_run(tmp_path / "run", finished=False, stop=3)
+    (run,) = collect([tmp_path]).runs
+    accuracies = [record["accuracy"] for record in run.records]
+    assert not run.finished
+    assert run.last_round == 3
+    assert run.final["accuracy"] == pytest.approx(sum(accuracies[1:]) / 3)
+    assert run.best["accuracy"] == max(accuracies[1:])
+
+
+def test_a_run_resumed_for_more_rounds_is_unfinished_though_it_has_a_summary(tmp_path):
+    path = write_run(tmp_path / "run")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"rounds": 60}))
+    (run,) = collect([path]).runs
+    assert not run.finished
+    assert run.confusion is None
+
+
+def test_only_the_model_before_the_first_round(tmp_path):
+    path = write_run(tmp_path / "run", finished=False, stop=1)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text(lines[0] + "\n")
+    (run,) = collect([path]).runs
+    assert run.final["accuracy"] == run.records[0]["accuracy"]
+
+
+def test_a_run_of_an_older_version_has_the_defaults_it_did_not_know(tmp_path):
+    path = write_run(tmp_path / "run", old=True)
+    config = json.loads((path / "config.json").read_text())
+    del config["byzantine"]
+    (path / "config.json").write_text(json.dumps(config))
+    (run,) = collect([path]).runs
+    assert run.settings["byzantine"] == 0
+    assert run.partition is None
+    assert run.confusion is None
+    assert not any(record["client_weights"] for record in run.records)
+
+
+def test_a_run_that_has_not_begun_is_left_out_if_others_have(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", finished=False)
+    (tmp_path / "b" / "metrics.jsonl").write_text("")
+    found = collect([tmp_path])
+    assert [run.path.name for run in found.runs] == ["a"]
+    assert [place.name for place in found.empty] == ["b"]
+    with pytest.raises(SettingError, match=r"DIR .*b: has no metrics yet"):
+        collect([tmp_path, tmp_path / "b"])
+
+
+LINE = '{"round": 1, "accuracy": 0.5'
+WRONG_LINES = {
+    LINE: "line 2 is not a JSON object",
+    "": "line 2 is not a JSON object",
+    "[1]": "line 2 is not a JSON object",
+    "\x00": "line 2 is not a JSON object",
+    "[" * 99_999: "line 2 is not a JSON object",
+    '{"accuracy": 0.5}': "line 2 has no round",
+    '{"round": 1.5, "accuracy": 0.5}': "line 2 has no round",
+    '{"round": 1}': "line 2 has no accuracy",
+    '{"round": 1, "accuracy": "high"}': 'line 2 has accuracy "high", which is not a number',
+    LINE + ', "auc": Infinity}': "line 2 has auc Infinity",
+    LINE + ', "bytes_up": ' + "9" * 400 + "}": "line 2 has bytes_up 9999",
+    LINE + ', "client_weights": [1]}': "line 2 has client_weights",
+    LINE + ', "client_weights": {"x": 1}}': "line 2 has client_weights",
+    LINE + ', "client_weights": {"1": "x"}}': 'line 2 has 1 "x"',
+}
+
+
+@pytest.mark.parametrize("line", WRONG_LINES, ids=lambda line: line[:40])
+def test_a_broken_line_is_named_with_its_number(tmp_path, line):
+    path = write_run(tmp_path / "run")
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join([lines[0], line, *lines[2:]]) + "\n")
+    with pytest.raises(SettingError, match=r"metrics.jsonl: line 2") as error:
+        collect([path])
+    assert WRONG_LINES[line] in str(error.value)
+
+
+def test_not_a_number_is_nothing_to_draw(tmp_path):
+    path = write_run(tmp_path / "run", finished=False, stop=1)
+    (path / "metrics.jsonl").write_text(LINE + ', "auc": NaN}\n')
+    (run,) = collect([path]).runs
+    assert run.records[0]["auc"] is None
+    assert run.final["auc"] is None
+
+
+WRONG_FILES = [
+    ("config.json", "[1]", "config.json there is not readable JSON"),
+    ("config.json", "\x00", "config.json there is not readable JSON"),
+    ("summary.json", "{", "summary.json there is not readable JSON"),
+    ("summary.json", '{"final": 3}', "final is not an object"),
+    ("summary.json", '{"final": {"auc": "x"}, "best": {}}', 'final has auc "x"'),
+    ("summary.json", '{"final": {}, "best": {}, "confusion": [[1, 2]]}', "confusion is not a square table"),
+    ("summary.json", '{"final": {}, "best": {}, "confusion": [[1, "<b>"], [0, 0]]}', "confusion is not a square table"),
+    ("partition.json", "{}", "needs class_names"),
+    ("partition.json", '{"class_names": ["a"], "class_counts": [[1], []], "labels": [1, 1]}', "needs class_names"),
+    ("partition.json", '{"class_names": ["a"], "class_counts": [[1], [2]], "labels": [1]}', "needs class_names"),
+    ("metrics.jsonl", "", "has no metrics yet"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), WRONG_FILES)
+def test_a_wrong_file_is_refused_by_name(tmp_path, name, content, said):
+    path = write_run(tmp_path / "run")
+    (path / name).write_text(content)
+    with pytest.raises(SettingError) as error:
+        collect([path])
+    assert said in str(error.value)
+    assert str(path) in str(error.value)

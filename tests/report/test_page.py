@@ -1,0 +1,168 @@
+"""The page as a parser sees it: its numbers, its figures, and that nothing in it reaches out or gets in."""
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from rscfed_jax.report.collect import collect
+from rscfed_jax.report.groups import build_report
+from rscfed_jax.report.page import as_html
+from tests.report.runs import METRICS, write_run
+
+
+class Page(HTMLParser):
+    """The tables, texts, figures and the data of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.figures, self.links, self.tags = {}, [], [], []
+        self.data = self.texts = ""
+        self._in_data = False
+        self._cell = None
+        self.feed(text)
+        self.close()
+        self.data = json.loads(self.data)
+
+    def handle_starttag(self, tag, attributes):
+        """Begins a cell, or takes note of what the tag is."""
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.links += [value for name, value in attributes.items() if name in ("src", "href", "action")]
+        if "data-figure" in attributes:
+            self.figures.append(attributes["data-figure"])
+        if tag == "table":
+            self._rows = self.tables[attributes["id"]] = []
+        if tag == "tr":
+            self._rows.append([])
+        if tag in ("td", "th"):
+            self._cell = {"text": "", "label": attributes.get("data-label"), "value": attributes.get("data-value")}
+            self._rows[-1].append(self._cell)
+        self._in_data = attributes.get("id") == "data"
+
+    def handle_endtag(self, tag):
+        """Ends a cell."""
+        self._in_data = False
+        if tag in ("td", "th"):
+            self._cell = None
+
+    def handle_data(self, text):
+        """Adds to the cell, or to the data of the script."""
+        if self._in_data:
+            self.data += text
+        elif self._cell is not None:
+            self._cell["text"] += text
+        self.texts += text
+
+    def lines(self, table):
+        """The lines below the head, by the names of the columns."""
+        names = [cell["text"] for cell in self.tables[table][0]]
+        return [dict(zip(names, line, strict=True)) for line in self.tables[table][1:]]
+
+
+def page_of(path):
+    return Page(as_html(build_report(collect([path]))))
+
+
+ALL = ["accuracy", "auc", "communication", "partition", "weights", "confusion"]
+
+
+def test_the_numbers_are_those_of_the_summary(tmp_path):
+    for name, seed in (("rscfed-seed0", 0), ("rscfed-seed1", 1)):
+        write_run(tmp_path / name, seed=seed)
+    write_run(tmp_path / "fedavg", method="fedavg")
+    page = page_of(tmp_path)
+    summaries = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("*/summary.json")}
+    assert len(page.lines("runs")) == 3
+    for line in page.lines("runs"):
+        summary = summaries[line["Directory"]["text"].rpartition("/")[2]]
+        for metric in METRICS:
+            title = metric if metric != "auc" else "AUC"
+            for part in ("final", "best"):
+                cell = line[f"{part.title()} {title}"]
+                assert float(cell["value"]) == summary[part][metric]
+                assert cell["text"] == f"{100 * summary[part][metric]:.2f}"
+        assert int(line["Best round"]["text"]) == summary["best"]["round"]
+    alone, together = page.lines("final")
+    assert float(alone["Accuracy"]["value"]) == summaries["fedavg"]["final"]["accuracy"]
+    assert alone["Accuracy"]["label"] == "Accuracy"
+    assert " ± " in together["Accuracy"]["text"]
+    assert together["Seeds"]["text"] == "0, 1"
+    mean = sum(summaries[f"rscfed-seed{seed}"]["final"]["recall"] for seed in (0, 1)) / 2
+    assert float(together["Recall"]["value"]) == pytest.approx(mean)
+    assert {line["Run"]["text"]: line["method"]["text"] for line in page.lines("differing")} == {
+        "fedavg": "fedavg",
+        "rscfed": "rscfed",
+    }
+
+
+def test_the_figures_have_their_data(tmp_path):
+    path = write_run(tmp_path / "run")
+    page = page_of(path)
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    partition = json.loads((path / "partition.json").read_text())
+    assert page.figures == ALL
+    (group,), (run,) = page.data["groups"], page.data["runs"]
+    assert group["round"] == [record["round"] for record in records]
+    assert [point[0] for point in group["accuracy"]] == [round(record["accuracy"], 6) for record in records]
+    assert group["bytes_up"] == [record["bytes_up"] for record in records]
+    assert run["partition"] == partition
+    assert run["confusion"]["names"] == partition["class_names"]
+    weights = run["weights"]
+    assert weights["clients"] == list(range(5))
+    for record in records[1:]:
+        column = weights["rounds"].index(record["round"])
+        shown = {str(c): row[column] for c, row in zip(weights["clients"], weights["rows"], strict=True)}
+        assert {c: w for c, w in shown.items() if w is not None} == pytest.approx(record["client_weights"], rel=1e-3)
+
+
+def test_the_page_needs_no_network(tmp_path):
+    write_run(tmp_path / "run")
+    text = as_html(build_report(collect([tmp_path])))
+    assert Page(text).links == ["data:,"]
+    assert "default-src 'none'" in text
+    assert "@import" not in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_what_a_run_does_not_tell_is_left_out_and_said(tmp_path):
+    write_run(tmp_path / "old", old=True)
+    page = page_of(tmp_path)
+    assert page.figures == ALL[:3]
+    assert "there is no partition.json" in page.texts
+    assert "select" not in page.tags
+
+
+def test_runs_without_auc_and_bytes(tmp_path):
+    path = write_run(tmp_path / "run", finished=False, stop=1)
+    (path / "metrics.jsonl").write_text('{"round": 0, "accuracy": 0.5}\n{"round": 5, "accuracy": 0.75}\n')
+    page = page_of(path)
+    assert page.figures == ["accuracy", "partition"]
+    assert "No AUC for" in page.texts
+    assert page.lines("final")[0]["AUC"]["text"] == "–"
+    assert page.lines("runs")[0]["Round"]["text"] == "5, unfinished"
+
+
+def test_names_cannot_become_markup(tmp_path):
+    nasty = "</script><img src=x onerror=alert(1)>&\"'"
+    write_run(tmp_path / "a<b>&c", class_names=[nasty, *"123"], dataset=f"npz:{nasty}")
+    page = page_of(tmp_path)
+    assert "img" not in page.tags
+    assert "b" not in page.tags
+    assert page.data["runs"][0]["partition"]["class_names"][0] == nasty
+    assert page.data["groups"][0]["name"] == "a<b>&c"
+    assert nasty in page.texts
+
+
+def test_a_large_federation_is_cut_and_that_is_said(tmp_path):
+    write_run(tmp_path / "run", clients=300)
+    page = page_of(tmp_path)
+    assert len(page.data["runs"][0]["partition"]["class_counts"]) == 200
+    assert "Only the first 200 clients are shown." in page.texts
+
+
+def test_a_report_does_not_start_jax():
+    code = "import sys, rscfed_jax.cli, rscfed_jax.report.write; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
