@@ -1,6 +1,6 @@
 """RSCFed, SSO and Fed-Consist under 0 to 3 attackers: test accuracy, and the weight that attackers have.
 
-    python benchmarks/attack.py               # some minutes on two cores
+    python benchmarks/attack.py               # about 12 minutes of processor time; all three attacks
 
 Ten clients of a fifth of the Fashion-MNIST subset, one of them labeled, 60 warm-up rounds and 15 rounds, one seed. Beta
 is a fifth of its default as well: what counts is beta by a client's data amount. The attackers are the last unlabeled

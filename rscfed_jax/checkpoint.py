@@ -5,6 +5,7 @@ A checkpoint is a directory that appears only when it is complete, with a folder
 
 import json
 import logging
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -24,6 +25,7 @@ from rscfed_jax.rounds import State
 from rscfed_jax.types import Model
 
 KEPT = 3
+UNFINISHED = ".orbax-checkpoint-tmp"  # what Orbax removes when it starts
 # Of several processes only the first has a directory; it must not wait for the others.
 WRITER_ALONE = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="writer"
@@ -100,6 +102,9 @@ class Checkpoints:
         with self._refusing():
             if not self.directory.is_dir():
                 raise FileNotFoundError(f"{self.directory} has vanished")
+            # Where Orbax cannot make its directory, its threads wait for that for minutes.
+            with tempfile.TemporaryDirectory(dir=self.directory, suffix=UNFINISHED):
+                pass
             arguments = {name: SaveArrays(arrays) for name, arrays in items.items()}
             self._manager.save(int(state.round), args=ocp.args.Composite(**arguments))
 

@@ -25,7 +25,7 @@ from rscfed_jax.modelfile import check_target, is_model_file
 from rscfed_jax.paper import reproduce
 from rscfed_jax.processes import ALONE, ONE_ENDED, Company
 from rscfed_jax.report.text import as_console
-from rscfed_jax.rundir import RunDirectory, check_stored, load_config, read_json
+from rscfed_jax.rundir import RunDirectory, check_stored, load_config
 from rscfed_jax.signals import StopSignals
 from rscfed_jax.tensorboard import EventLog
 
@@ -82,7 +82,7 @@ def train(arguments: argparse.Namespace) -> int:
 
     code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
     if code == 0 and company.writes:
-        _print_result(read_json(directory.summary, setting="out"), directory)
+        _print_result(directory.read_summary(), directory)
     return code
 
 

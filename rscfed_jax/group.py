@@ -26,7 +26,7 @@ from rscfed_jax.processes import any_of_them, from_the_first
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.rounds import Algorithm, RoundReport, compile_cells
-from rscfed_jax.rundir import RunDirectory, check_stored, read_json, write_json
+from rscfed_jax.rundir import RunDirectory, check_stored, write_json
 from rscfed_jax.simulation import Simulation, build_cells, cell_of
 from rscfed_jax.stored_model import load_model
 from rscfed_jax.types import Array, Model
@@ -353,7 +353,7 @@ class Group:
                 missing=missing,
             )
             if directory is not None and finished and directory.summary.exists():
-                summary = read_json(directory.summary, setting="out")
+                summary = directory.read_summary()
             elif directory is not None:
                 with directory.refusing():
                     write_json(directory.summary, summary)

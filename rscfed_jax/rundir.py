@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,12 +113,15 @@ class RunDirectory:
     def read_metrics(self) -> list[dict[str, Any]]:
         """The evaluated rounds of a run."""
         records = []
-        with self.metrics.open() as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    records.append(dict(json.loads(line)))
-                except (ValueError, TypeError):
-                    raise SettingError("out", self.metrics, f"line {number} is not a JSON object") from None
+        try:
+            lines = self.metrics.read_text().splitlines()
+        except (OSError, ValueError):
+            raise SettingError("out", self.path, "metrics.jsonl there is not readable") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                raise SettingError("out", self.metrics, f"line {number} is not a JSON object") from None
         return records
 
     def read_summary(self) -> dict[str, Any]:
@@ -186,7 +190,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file so that a reader sees the old or the new one, never a part."""
     part = path.with_name(path.name + ".part")
     try:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())  # or a power loss could leave the new name with nothing in it
         part.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rscfed_jax.arrays import read_arrays
 from rscfed_jax.config import Config, Kind
 from rscfed_jax.rundir import RunDirectory
+from tests.conftest import assert_trees_equal
 from tests.test_cli import run, save_npz
 
 SETTINGS = Config.__dataclass_fields__
@@ -72,6 +75,8 @@ TRAIN = [
     ("--init-from folder", "not a run directory"),
     ("--init-from good.npz", "not a run directory"),
     ("--init-from list", "not readable JSON"),
+    ("--init-from text.safetensors", "not a readable safetensors file"),
+    ("--init-from nowhere.safetensors", "cannot be read: No such file"),
     ("--out finished --resume --method sso --beta 1", "method was rscfed and is sso, beta was 10000.0 and is 1.0"),
     ("--out finished --resume --drop-rate 0.5", "drop_rate was 0.0 and is 0.5"),
     ("--out finished --resume --rounds 99", "at least its 100 rounds"),
@@ -108,6 +113,39 @@ OTHERS = [
     ("data fashion --figure folder", "--figure folder"),
     ("data fashion --figure good.npz/p.png", "--figure good.npz/p.png"),
     ("data synthetic:train=5,classes=2 --min-client-size 9", "--min-client-size 9"),
+    ("data fashion --export good.npz/p.npz", "--export good.npz/p.npz"),
+    ("data svhn --data-dir mat", "train_32x32.mat: is not a readable MATLAB file"),
+    ("data cifar10 --data-dir pickle", "asks for builtins.eval, which is never loaded"),
+    ("data cifar100 --data-dir tar", "is damaged or incomplete"),
+    ("data cifar100 --data-dir mat", "put cifar-100-python.tar.gz or cifar-100-binary.tar.gz"),
+    ("data isic2018 --data-dir isic", "line 2: dx is 'flu'"),
+    ("data folder:folder", "at least two classes"),
+    ("data folder:pictures --image-size 16", "0.png: does not decode as a picture"),
+    ("data npz:good.npz --partition-file text.pth", "--partition-file text.pth"),
+    ("evaluate text.safetensors", "PATH text.safetensors: is not a readable safetensors file"),
+    ("evaluate text.pth", "PATH text.pth: "),
+    ("export", "required: RUN_DIR, FILE"),
+    ("export finished", "required: FILE"),
+    ("export folder new.safetensors", "RUN_DIR folder: is not a run directory"),
+    ("export list new.safetensors", "not readable JSON"),
+    ("export finished new.npz", "FILE new.npz: must end in"),
+    ("export finished nowhere/new.safetensors", "must be a file in a folder that is there"),
+    ("export finished text.safetensors", "is there already; add --force"),
+    ("export finished new.safetensors --seed 1", "unrecognized arguments"),
+    ("reproduce", "required: table"),
+    ("reproduce table0", "TABLE table0: must be one of table1"),
+    ("reproduce table1 --seeds 0", "--seeds 0"),
+    ("reproduce table1 --seeds many", "--seeds many"),
+    ("reproduce table1 --rounds 0", "fedavg_upper does not fit: --rounds 0"),
+    ("reproduce table1 --dataset none", "--dataset none"),
+    ("reproduce table1 --dataset npz:cut.npz", "not a readable npz"),
+    ("reproduce table5 --method fedirm", "unrecognized arguments: --method fedirm"),
+    ("reproduce table7 --clients 3", "unrecognized arguments: --clients 3"),
+    ("reproduce table1 --model resnet18 --image-size 8", "--image-size 8"),
+    ("reproduce table1 --out good.npz", "cannot be written"),
+    ("reproduce table2 --out table", "summary.json there is not that of a run"),
+    ("reproduce table2 --out table --rounds 10", "at least its 1000 rounds"),
+    ("reproduce table2 --out table --beta 3", "beta was 10000.0 and is 3.0"),
     ("resume", "invalid choice"),
     ("--quiet", "required: COMMAND"),
 ]
@@ -148,6 +186,22 @@ def folder(tmp_path_factory):
         (here / name / "config.json").write_text(text)
     (here / "binary" / "checkpoints").mkdir(parents=True)
     (here / "binary" / "config.json").write_bytes(bytes(range(256)))
+    cell = here / "table" / "cells" / "basic-seed0"
+    cell.mkdir(parents=True)
+    (cell / "config.json").write_text(json.dumps(Config(method="fed_consist", rounds=1000).to_dict()))
+    (cell / "summary.json").write_text("{}")
+    for name in ("text.safetensors", "text.pth", "mat/train_32x32.mat", "tar/cifar-100-python.tar.gz"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text("hello, this is no such file")
+    for number in range(5):
+        (here / "pictures" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        (here / "pictures" / "ab"[number % 2] / f"{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n no more")
+    batches = here / "pickle" / "cifar-10-batches-py"
+    batches.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (batches / name).write_bytes(pickle.dumps({b"data": eval}))
+    (here / "isic").mkdir()
+    (here / "isic" / "HAM10000_metadata.csv").write_text("lesion_id,image_id,dx\nL1,I1,flu\n")
     (here / "parts").mkdir()
     (here / "parts" / "metrics.jsonl").write_text("")
     return here
@@ -175,11 +229,13 @@ def test_the_table_is_long_enough():
 
 
 @pytest.mark.parametrize(("line", "said"), CASES, ids=[line for line, _ in CASES])
-def test_bad_input_is_refused_in_one_line_and_nothing_is_written(folder, monkeypatch, capsys, line, said):
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(folder, tmp_path, monkeypatch, capsys, line, said):
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = everything_in(folder)
     assert said in assert_refused(capsys, line.split(" "))
     assert everything_in(folder) == before
+    assert [path for path in tmp_path.glob("rscfed_jax/**/*") if path.is_file()] == []
 
 
 def run_quietly(*arguments):
@@ -197,7 +253,7 @@ VALUES = st.one_of(
 )
 
 
-class Taken(Exception):  # noqa: N818
+class Taken(BaseException):  # which no handler of the program catches
     """The settings were right."""
 
 
@@ -222,23 +278,71 @@ def test_any_value_of_any_flag_is_taken_or_refused_in_one_line(name, value):
     assert flag in said
 
 
-@settings(max_examples=30)
-@given(content=st.binary(max_size=300), which=st.sampled_from(["npz", "zip", "partition", "config"]))
-def test_random_bytes_as_input_files_are_refused_in_one_line(tmp_path_factory, content, which):
+# Where a file of random bytes is put, what it begins with, and who reads it.
+READERS: dict[str, tuple[str, bytes, list[str]]] = {
+    "npz": ("data.npz", b"", ["data", "npz:data.npz"]),
+    "zip": ("data.npz", b"PK\x03\x04", ["data", "npz:data.npz"]),
+    "partition": ("p.npz", b"", ["data", "synthetic:train=50,test=20,classes=2,size=4", "--partition-file", "p.npz"]),
+    "torch partition": ("p.pth", b"PK\x03\x04", ["data", "fashion", "--partition-file", "p.pth"]),
+    "mat": ("train_32x32.mat", b"", ["data", "svhn", "--data-dir", "."]),
+    "mat 5": (
+        "train_32x32.mat",
+        b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM",
+        ["data", "svhn", "--data-dir", "."],
+    ),
+    "pickle": ("cifar-100-python/train", b"\x80\x02", ["data", "cifar100", "--data-dir", "."]),
+    "gzip": ("cifar-100-python.tar.gz", b"\x1f\x8b\x08", ["data", "cifar100", "--data-dir", "."]),
+    "csv": ("HAM.csv", b"lesion_id,image_id,dx\n", ["data", "isic2018", "--data-dir", "."]),
+    "safetensors": ("m.safetensors", b"", ["evaluate", "m.safetensors"]),
+    "safetensors header": ("m.safetensors", b"\x20" + bytes(7) + b"{", ["train", "--init-from", "m.safetensors"]),
+    "torch model": ("m.pth", b"PK\x03\x04", ["evaluate", "m.pth"]),
+    "config": ("run/config.json", b"", ["evaluate", "run"]),
+    "config of a run to resume": ("run/config.json", b"{", ["train", "--out", "run", "--resume"]),
+    "config of a run to export": ("run/config.json", b"[", ["export", "run", "m.safetensors"]),
+    "summary": ("t/cells/basic-seed0/summary.json", b"", ["reproduce", "table2", "--out", "t", "--dry-run"]),
+}
+
+
+@pytest.mark.parametrize("which", READERS)
+@settings(max_examples=10)
+@given(content=st.binary(max_size=300))
+def test_random_bytes_as_input_files_are_refused_in_one_line(tmp_path_factory, which, content):
+    name, start, arguments = READERS[which]
     here = tmp_path_factory.mktemp("random")
-    file = here / "file.npz"
-    file.write_bytes(b"PK\x03\x04" + content if which == "zip" else content)
-    (here / "run" / "checkpoints").mkdir(parents=True)
-    (here / "run" / "config.json").write_bytes(content)
-    arguments = {
-        "npz": ["data", f"npz:{file}"],
-        "zip": ["data", f"npz:{file}"],
-        "partition": ["data", "synthetic:train=50,test=20,classes=2,size=4", "--partition-file", str(file)],
-        "config": ["evaluate", str(here / "run")],
-    }
-    code, said = run_quietly(*arguments[which])
+    (here / name).parent.mkdir(parents=True, exist_ok=True)
+    (here / name).write_bytes(start + content)
+    (here / "run" / "checkpoints").mkdir(parents=True, exist_ok=True)
+    before = everything_in(here)
+    with contextlib.chdir(here):
+        code, said = run_quietly(*arguments)
     assert code == 2
     assert said.count("\n") == 1
+    assert everything_in(here) == before
+
+
+CHECKPOINT = {"clients.step": np.arange(4, dtype=np.int32), "model.l1": np.linspace(0, 1, 30).reshape(5, 6)}
+
+
+@given(content=st.binary(max_size=300), start=st.sampled_from([b"", b"PK\x03\x04"]))
+def test_random_bytes_are_no_checkpoint(tmp_path_factory, content, start):
+    path = tmp_path_factory.mktemp("random") / "arrays.npz"
+    path.write_bytes(start + content)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - the reader of checkpoints takes any
+        read_arrays(path)
+
+
+@given(position=st.floats(0, 1, exclude_max=True), mask=st.integers(1, 255))
+def test_a_changed_byte_in_a_checkpoint_is_noticed_or_harmless(tmp_path_factory, position, mask):
+    path = tmp_path_factory.mktemp("flip") / "arrays.npz"
+    np.savez(path, **CHECKPOINT)
+    content = bytearray(path.read_bytes())
+    content[int(position * len(content))] ^= mask
+    path.write_bytes(content)
+    try:
+        arrays = read_arrays(path)
+    except Exception:  # the reader of checkpoints takes any
+        return
+    assert_trees_equal(arrays, CHECKPOINT)
 
 
 @given(position=st.floats(0, 1, exclude_max=True), mask=st.integers(1, 255))

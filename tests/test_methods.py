@@ -13,6 +13,7 @@ from rscfed_jax.methods import METHODS
 from rscfed_jax.repeat import share
 from rscfed_jax.rounds import one_round, scan_rounds
 from tests.conftest import CLASSES, Tiny, assert_trees_close, assert_trees_equal, ragged_federation
+from tests.test_rounds import FixedSubsets
 
 once = jax.jit(one_round, static_argnames="algorithm")
 
@@ -83,15 +84,15 @@ def test_hidden_labels_cannot_influence_any_method(name):
     assert_trees_equal(*models)
 
 
-@pytest.mark.parametrize("name", ["fed_consist", "fedirm", "fedavg"])
-def test_the_order_of_rows_in_a_subset_does_not_matter(name):
-    """Methods without random subsets: the same clients in another order agree on the same model."""
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_clients_does_not_matter(name):
+    """The same clients, their ids and so their keys with them, in another order agree on the same model."""
     tiny = Tiny()
-    method = METHODS[name](Config())
-    everyone = method.sample(jax.random.key(0), tiny.data)
+    method = METHODS[name](Config(subsets=2, subset_size=3))
+    subsets = method.sample(jax.random.key(0), tiny.data)
     models = []
-    for order in (everyone, everyone[:, ::-1]):
-        fixed = dataclasses.replace(method, sample=Fixed(tuple(order[0].tolist())))
+    for order in (subsets, jnp.roll(subsets, 1, axis=1)):
+        fixed = dataclasses.replace(method, sample=FixedSubsets(tuple(map(tuple, order.tolist()))))
         algorithm = tiny.algorithm(method=fixed)
         state, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
         models.append(state.model)

@@ -19,7 +19,7 @@ import rscfed_jax as rj
 from rscfed_jax import group
 from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode
 from rscfed_jax.config import Config
-from rscfed_jax.rundir import RunDirectory
+from rscfed_jax.rundir import RunDirectory, write_json
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
 from tests.test_experiment import SETTINGS, untimed
@@ -230,6 +230,15 @@ def test_a_vanished_directory_ends_the_run_in_one_line(tmp_path):
     assert not out.exists()
 
 
+def test_a_file_has_its_content_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """After a power loss a file that was renamed too early is there, and empty."""
+    done = []
+    monkeypatch.setattr(os, "fsync", lambda number: done.append(os.fstat(number).st_size))
+    monkeypatch.setattr(Path, "replace", lambda self, target: done.append(target.name))
+    write_json(tmp_path / "config.json", {"rounds": 3})
+    assert done == [len('{\n  "rounds": 3\n}\n'), "config.json"]
+
+
 @pytest.mark.parametrize("out", ["/proc/run", "file/run", "/dev/null"])
 def test_a_place_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys, out):
     monkeypatch.chdir(tmp_path)
@@ -254,6 +263,58 @@ def test_a_full_disk_ends_in_one_line_and_what_was_saved_stays_valid(tmp_path, c
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""
     assert steps(out) == [3]
+    assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
+
+
+@pytest.fixture
+def read_only():
+    """Makes a directory read-only, in a way that binds root as well."""
+    mounted = []
+
+    def make(path):
+        if os.geteuid():
+            for inner in (path, *path.rglob("*")):
+                inner.chmod(inner.stat().st_mode & ~0o222)
+            return
+        for options in (["--bind", path, path], ["-o", "remount,bind,ro", path]):
+            done = subprocess.run(["mount", *map(str, options)], capture_output=True, check=False)
+            if done.returncode:
+                pytest.skip("root may write everywhere, and this one may not mount")
+            mounted[:] = [path]
+
+    def restore(path):
+        if os.geteuid():
+            for inner in (path, *path.rglob("*")):
+                inner.chmod(inner.stat().st_mode | 0o200)
+        while mounted:
+            subprocess.run(["umount", str(mounted.pop())], check=True)
+
+    yield make, restore
+    while mounted:
+        subprocess.run(["umount", str(mounted.pop())], check=False)
+
+
+def test_a_directory_that_becomes_read_only_ends_the_run_in_one_line_and_what_was_saved_stays_valid(
+    tmp_path, capfd, whole, read_only
+):
+    make_read_only, restore = read_only
+    out = tmp_path / "run"
+    chunks = iter(range(9))
+
+    def turn_read_only():
+        if next(chunks) == 1:  # after round 4, which has no checkpoint; that of round 6 cannot be written
+            make_read_only(out)
+        return False
+
+    for resume in (False, True):
+        with pytest.raises(rj.SettingError, match=r"--out .*/run: .*cannot be written: .*(Read-only|denied)") as error:
+            rj.train(CONFIG, out=out, stop=turn_read_only, resume=resume)
+        assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+    assert steps(out) == [3]
+    assert run("evaluate", out) == 0
+    assert json.loads(capfd.readouterr().out)["round"] == 3
+    restore(out)
     assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
 
 

@@ -33,14 +33,26 @@ def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -
     made_from = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:24]
     paths = [cache_folder() / f"{key}-{size}.npy" for size in sizes]
-    if not all(path.exists() for path in paths):
+    shapes = [(len(files), size, size, 3) for size in sizes]
+    arrays = [_kept(path, shape) for path, shape in zip(paths, shapes, strict=True)]
+    if any(array is None for array in arrays):
         try:
             _decode(files, dict(zip(paths, sizes, strict=True)), config)
         except OSError as error:
             raise SettingError(
                 "dataset", config.dataset, f"{cache_folder()}: cannot be written ({error.strerror}); set XDG_CACHE_HOME"
             ) from None
-    return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+        arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+    return arrays
+
+
+def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The array file if it is there and whole; a power loss may have cut it."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return array if getattr(array, "shape", None) == shape and array.dtype == np.uint8 else None
 
 
 def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> None:

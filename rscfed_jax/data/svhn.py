@@ -6,6 +6,7 @@ import numpy as np
 
 from rscfed_jax.config import Config
 from rscfed_jax.data.dataset import Dataset, check_images, folders, not_found, refuse_file
+from rscfed_jax.data.matfile import read_mat
 from rscfed_jax.data.prepared import from_tfds
 
 FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
@@ -28,19 +29,18 @@ def svhn(config: Config) -> Dataset:
 
 def _read_mat(config: Config, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images [S, 32, 32, 3] and labels [S]; the file calls the digit zero 10."""
-    from scipy.io import loadmat
-
     refuse = refuse_file(config, path)
-    if not path.exists():
-        raise refuse("no such file")
     try:
-        content = loadmat(path, variable_names=("X", "y"))
+        content = read_mat(path, ("X", "y"))
         images, labels = content["X"], content["y"].reshape(-1)
+    except FileNotFoundError:
+        raise refuse("no such file") from None
     except KeyError as error:
         raise refuse(f"holds no array {error}") from None
-    except Exception as error:
-        # scipy raises whatever it stumbles over in a damaged file.
-        raise refuse(f"is not a readable MATLAB file ({type(error).__name__})") from None
+    except OSError as error:
+        raise refuse(f"cannot be read: {error.strerror}") from None
+    except (ValueError, MemoryError) as error:
+        raise refuse(f"is not a readable MATLAB file: it {error}") from None
     if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or labels.dtype.kind not in "iu":
         raise refuse(f"X must be images 32,32,3,N, not {','.join(map(str, images.shape))}, and y whole numbers")
     if not len(labels) or labels.min() < 1 or labels.max() > 10:

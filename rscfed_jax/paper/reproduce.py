@@ -141,10 +141,12 @@ def write_report(table: str, jobs: list[Job], *, seeds: int, out: str | Path) ->
         f"test set. The paper has 1000 rounds on all samples."
     )
     title = TABLES[table].title
+    curves = {row.cell.name: _mean_curve(jobs, row.cell) for row in rows}
     out = Path(out)
-    (out / "table.md").write_text(f"# {title}\n\n{facts}\n\n{as_markdown([list(HEADER), *lines])}")
-    (out / "table.csv").write_text(as_csv(rows))
-    plot_curves({row.cell.name: _mean_curve(jobs, row.cell) for row in rows}, out / "curves.png")
+    with RunDirectory(out).refusing():
+        (out / "table.md").write_text(f"# {title}\n\n{facts}\n\n{as_markdown([list(HEADER), *lines])}")
+        (out / "table.csv").write_text(as_csv(rows))
+        plot_curves(curves, out / "curves.png")
     return f"{title}\n{facts}\n{as_console([list(HEADER), *lines])}"
 
 

@@ -56,6 +56,16 @@ def test_train_and_test_folders_are_the_split(tmp_path):
         load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
 
 
+@pytest.mark.parametrize("damaged", [b"", b"PK\x05\x06" + bytes(18), b"\x93NUMPY\x01\x00", None])
+def test_an_array_file_that_is_damaged_is_made_anew(tmp_path, damaged):
+    write_classes(tmp_path / "pets")
+    before = load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
+    for path in cache_folder().iterdir():
+        path.write_bytes(path.read_bytes()[:-9] if damaged is None else damaged)
+    again = load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
+    np.testing.assert_array_equal(again.train_images, before.train_images)
+
+
 def test_pictures_are_decoded_once_and_again_when_they_change(tmp_path):
     folder = write_classes(tmp_path / "pets")
     first = load_dataset(f"folder:{folder}", image_size=16, seed=SEED)

@@ -5,9 +5,10 @@ import csv
 import numpy as np
 import pytest
 
-from rscfed_jax import cli, simulation
+from rscfed_jax import cli, commands, simulation
+from rscfed_jax.group import Stopped
 from rscfed_jax.paper import reproduce
-from rscfed_jax.paper.tables import TABLES, cells_of
+from rscfed_jax.paper.tables import TABLES, Cell, Table, cells_of
 from tests.conftest import CLASSES, TinyNetwork
 
 # Sixty clients' worth of samples: Table 4 has up to 50 clients.
@@ -16,6 +17,9 @@ FLAGS = (
     *("--dataset", DATA, "--image-size", "16", "--rounds", "2", "--batch-size", "16", "--gamma", "iid"),
     *("--devices", "1", "--quiet"),
 )
+
+
+MODELS = simulation.MODELS
 
 
 @pytest.fixture(autouse=True)
@@ -50,20 +54,33 @@ def test_every_table_runs_and_is_written(tmp_path, capsys, table):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
-def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, capsys, monkeypatch):
-    def count(jobs, **_):
-        waiting.append(sum(not job.finished for job in jobs))
-        return real(jobs, **_)
+@pytest.mark.slow
+def test_a_table_runs_with_resnet(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulation, "MODELS", MODELS)
+    flags = ("--model", "resnet18", "--stem", "imagenet", "--train-fraction", "0.2", "--rounds", "1")
+    assert run("table1", *FLAGS, *flags, "--warmup-rounds", "0", "--out", str(tmp_path)) == 0
+    with (tmp_path / "table.csv").open() as file:
+        assert [row["cell"] for row in csv.DictReader(file)] == [cell.name for cell in cells_of("table1", DATA)]
 
-    waiting, real = [], reproduce.run
-    monkeypatch.setattr(reproduce, "run", count)
+
+def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, capsys, monkeypatch):
+    def count(groups, **_):
+        waiting.append(sum(len(group.jobs) for group in groups))
+        return real(groups, **_)
+
+    waiting, real = [], commands.run_groups
+    monkeypatch.setattr(commands, "run_groups", count)
     flags = ("table2", *FLAGS, "--out", str(tmp_path))
     assert run(*flags) == 0
     assert run(*flags, "--seeds", "2") == 0
     assert waiting == [3, 3]
+    jobs = reproduce.plan("table2", {"dataset": DATA}, seeds=1, out=tmp_path / "new")
+    with pytest.raises(Stopped, match="before group 1"):
+        reproduce.run(jobs, progress=False, stop=lambda: True)
+    assert not (tmp_path / "new").exists()
     capsys.readouterr()
     assert run(*flags, "--seeds", "2", "--dry-run") == 0
-    assert capsys.readouterr().out.count("finished") == 6
+    assert "6 runs, 6 of them finished" in capsys.readouterr().out
     jobs = reproduce.plan(
         "table2",
         {"dataset": DATA, "image_size": 16, "rounds": 2, "batch_size": 16, "gamma": "iid", "devices": 1},
@@ -71,9 +88,27 @@ def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, caps
         out=tmp_path,
     )
     row = reproduce.rows_of(jobs)[0]
-    finals = [reproduce.read_json(job.directory.summary, setting="out")["final"]["auc"] for job in jobs[:2]]
+    finals = [job.directory.read_summary()["final"]["auc"] for job in jobs[:2]]
     assert row.mean["auc"] == pytest.approx(np.mean(finals))
     assert row.std["auc"] == pytest.approx(np.std(finals, ddof=1))
+
+    cell = jobs[0].directory
+    assert_refused(capsys, flags, f"--out {tmp_path}: cannot be written", lambda: to_folder(tmp_path / "table.md"))
+    assert_refused(capsys, flags, f"--out {cell.path}: metrics.jsonl there", cell.metrics.unlink)
+    assert_refused(capsys, flags, f"--out {cell.path}: summary.json there", lambda: cell.summary.write_text("{}"))
+
+
+def to_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def assert_refused(capsys, flags, reason, damage):
+    """A finished table that cannot be told again says why in a line."""
+    damage()
+    assert run(*flags) == 2
+    [said] = capsys.readouterr().err.splitlines()
+    assert reason in said
 
 
 def test_the_papers_number_and_the_difference_stand_beside_ours():
@@ -89,7 +124,26 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "5x3" in out
     assert "subsets=5 subset_size=3" in out
-    assert "8 runs, about" in out
+    assert "8 runs, 0 of them finished" in out
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"method": "fedirm", "labeled_fraction": 0.1}, "--method fedirm: needs clients with all their labels"),
+        ({"subset_size": 11}, "--subset-size 11: must be from 1 to --clients 10"),
+        ({"clients": 4}, "--subset-size 5: must be from 1 to --clients 4"),
+        ({"labeled_clients": 11}, "--labeled-clients 11: must be from 1 to --clients 10"),
+        ({"method": "fedprox"}, "--method fedprox: must be one of"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_refused_before_the_others_run(tmp_path, monkeypatch, capsys, settings, reason):
+    cells = [Cell("good", {}, {}), Cell("bad", settings, {})]
+    monkeypatch.setitem(TABLES, "table9", Table("Table 9", lambda *_: cells))
+    assert run("table9", *FLAGS, "--out", str(tmp_path / "new")) == 2
+    [said] = capsys.readouterr().err.splitlines()
+    assert f"TABLE table9: bad does not fit: {reason}" in said
     assert not (tmp_path / "new").exists()
 
 
@@ -100,6 +154,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path, capsys):
         (("table1", "--seeds", "0"), "--seeds 0: must be a whole number"),
         (("table1", "--dataset", "svhn", "--data-dir", "nowhere"), "put train_32x32.mat"),
         (("table1", "--image-size", "18"), "TABLE table1: fedavg_upper does not fit: --image-size 18"),
+        (("table2", "--model", "resnet18", "--image-size", "8"), "basic does not fit: --image-size 8: resnet18"),
         (("table4", "--dataset", "synthetic:train=200"), "--min-client-size 10"),
         (("table1", "--method", "sso"), "unrecognized arguments: --method sso"),
     ],

@@ -1,0 +1,86 @@
+"""Arrays of MATLAB files, format 5: what SVHN is published in.
+
+The format: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf. `scipy.io.loadmat` reads more of it but
+is not made for damaged files: one changed byte can end the process.
+"""
+
+import itertools
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+HEADER = 128  # bytes, of which the last four say version and byte order
+VERSION_5_LITTLE_ENDIAN = b"\x00\x01IM"
+MATRIX, COMPRESSED = 14, 15
+TYPES = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
+NUMERIC = range(6, 16)  # classes of arrays: numbers, neither text nor cells nor objects
+COMPLEX = 0x08
+MOST_BYTES = 2**32  # that a compressed array may have
+
+
+def read_mat(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of those names that the file holds, as they are stored; a ValueError if it is damaged."""
+    content = memoryview(path.read_bytes())
+    if content[HEADER - 4 : HEADER] != VERSION_5_LITTLE_ENDIAN:
+        raise ValueError("is not in MATLAB's format 5")
+    try:
+        found = (_named_array(element, names) for element in _matrices(content[HEADER:]))
+        return dict(pair for pair in found if pair is not None)
+    except (struct.error, zlib.error):
+        raise ValueError("is damaged") from None
+
+
+def _matrices(data: memoryview) -> Iterator[memoryview]:
+    for kind, element in _elements(data):
+        if kind == COMPRESSED:
+            stream = zlib.decompressobj()
+            unpacked = stream.decompress(element, MOST_BYTES)
+            if not stream.eof:
+                raise ValueError("is damaged or incomplete")
+            yield from (inner for kind, inner in _elements(memoryview(unpacked)) if kind == MATRIX)
+        elif kind == MATRIX:
+            yield element
+
+
+def _elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Type and content of one element after the other."""
+    place = 0
+    while place < len(data):
+        kind, length = struct.unpack_from("<II", data, place)
+        start, room, multiple = place + 8, len(data) - place - 8, 8
+        if kind >> 16:  # a short one: length, type and content in eight bytes
+            kind, length = kind & 0xFFFF, kind >> 16
+            start, room, multiple = place + 4, 4, 4
+        if length > room:
+            raise ValueError("is damaged or incomplete")
+        yield kind, data[start : start + length]
+        place = start + length
+        if kind != COMPRESSED:
+            place += -length % multiple
+
+
+def _named_array(matrix: memoryview, names: Sequence[str]) -> tuple[str, np.ndarray] | None:
+    parts = _elements(matrix)
+    (_, flags), (_, dims), (_, name) = _three(parts)
+    name = bytes(name).decode("latin-1")
+    if name not in names:
+        return None
+    kind, values = next(parts, (0, b""))
+    if len(flags) != 8 or flags[0] not in NUMERIC or flags[1] & COMPLEX or kind not in TYPES:
+        raise ValueError(f"holds {name}, but not as an array of real numbers")
+    shape = np.frombuffer(dims, "<i4").tolist()
+    values = np.frombuffer(values, TYPES[kind])
+    if min(shape, default=-1) < 0 or math.prod(shape) != len(values):
+        raise ValueError(f"holds {len(values)} numbers as {name}, which should have the shape {shape}")
+    return name, values.reshape(shape, order="F")
+
+
+def _three(parts: Iterator[tuple[int, memoryview]]) -> list[tuple[int, memoryview]]:
+    first = list(itertools.islice(parts, 3))
+    if len(first) < 3:
+        raise ValueError("is damaged or incomplete")
+    return first
