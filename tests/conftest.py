@@ -1,4 +1,4 @@
-"""Two CPU devices for all tests, and a small ragged federation to train."""
+"""Four CPU devices for all tests, and a small ragged federation to train."""
 
 import dataclasses
 import os
@@ -27,7 +27,7 @@ from rscfed_jax.repeat import retrain
 from rscfed_jax.rounds import Algorithm, init_state
 from rscfed_jax.sampling import RandomSubsets
 
-jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_num_cpu_devices", 4)
 # The same examples every time, so that a change is judged by what it changed.
 settings.register_profile(
     "suite", deadline=None, max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -86,17 +86,32 @@ def test_large_states_come_in_short_waves():
 
 def test_the_default_on_cpu_is_one_client_per_core():
     axis = ClientAxis.create("auto", "auto")
-    assert (axis.chunk, axis.devices) == (1, 2)
+    assert (axis.chunk, axis.devices) == (1, 4)
     assert ClientAxis.create(4, 1) == ClientAxis(4, None)
 
 
 def test_more_devices_than_there_are_is_refused():
-    with pytest.raises(SettingError, match="--devices 3: must be from 1 to 2"):
-        ClientAxis.create("auto", 3)
+    with pytest.raises(SettingError, match="--devices 5: must be from 1 to 4"):
+        ClientAxis.create("auto", 5)
+
+
+def test_devices_are_a_mesh_of_cells_and_clients():
+    axis = ClientAxis.create(1, 4, 2)
+    assert (axis.devices, axis.grid_devices, axis.client_devices) == (4, 2, 2)
+    assert axis.rows(5) == 6
+    with pytest.raises(SettingError, match="--grid-devices 3: must divide the number of devices, 4"):
+        ClientAxis.create(1, 4, 3)
+
+
+@pytest.mark.parametrize(("grid", "count"), [(1, 7), (2, 3), (2, 4)])
+def test_a_map_shares_its_items_over_all_devices(grid, count):
+    axis = ClientAxis.create(1, 4, grid)
+    out = jax.jit(lambda items: axis.map(lambda item, factor: factor * item, items, 3))(jnp.arange(count))
+    assert out.tolist() == [3 * item for item in range(count)]
 
 
 def test_using_all_cores_leaves_a_running_jax_alone():
-    assert use_all_cores() == 2
+    assert use_all_cores() == 4
 
 
 def test_a_device_may_wait_long_for_another(monkeypatch):

@@ -12,14 +12,23 @@ from jax.sharding import Mesh
 
 from rscfed_jax.clients import CLIENTS, GRID, ClientAxis
 from rscfed_jax.config import Config
-from rscfed_jax.data.table import to_device
+from rscfed_jax.data.table import cells_to_host, to_device
 from rscfed_jax.faults import ATTACKS, NO_FAULTS, Faults
 from rscfed_jax.local.objective import Bulletin
 from rscfed_jax.local.training import draw_batch, ema, ema_keep, random_order, sgd
 from rscfed_jax.methods import METHODS
 from rscfed_jax.methods.base import Method, by_data_amount
 from rscfed_jax.repeat import REPEATS, retrain, sequential, share
-from rscfed_jax.rounds import Algorithm, init_state, one_round, run_rounds, scan_rounds, train_slot
+from rscfed_jax.rounds import (
+    Algorithm,
+    init_cells,
+    init_state,
+    one_round,
+    run_cells,
+    run_rounds,
+    scan_rounds,
+    train_slot,
+)
 from rscfed_jax.sampling import AllClients
 from tests.conftest import BATCH, LABELED, SIZES, Tiny, assert_trees_close, assert_trees_equal, ragged_federation
 
@@ -322,6 +331,23 @@ def test_the_round_lowers_for_accelerators(platform, axis):
     assert "stablehlo.convolution" in text
     for host_call in ("callback", "infeed", "outfeed"):
         assert host_call not in text
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_the_cells_of_a_grid_lower_for_accelerators_with_their_mesh(platform):
+    tiny = Tiny()
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), (GRID, CLIENTS))
+    algorithm = tiny.algorithm(axis=ClientAxis(0, mesh))
+    cells = [ragged_federation(), ragged_federation(sizes=(5, 4, 3, 2, 9))]
+    data, _ = cells_to_host(cells, image_size=16, resize_to=20)
+    hyper = jax.tree.map(lambda number: jnp.stack([number, number]), tiny.hyper)
+    state = init_cells(algorithm, jnp.arange(2), 5, hyper)
+    exported = jax.export.export(
+        jax.jit(run_cells.__wrapped__, static_argnames=("algorithm", "capacity")), platforms=[platform]
+    )(algorithm, state, data, hyper, jnp.int32(1), capacity=2)
+    assert exported.nr_devices == 4
+    for host_call in ("callback", "infeed", "outfeed"):
+        assert host_call not in exported.mlir_module()
 
 
 def test_images_and_hyper_parameters_are_arguments_not_constants():
