@@ -19,6 +19,8 @@ _HOMES = {
     "Config": "config",
     "Hyper": "config",
     "SettingError": "config",
+    "Dataset": "data.dataset",
+    "load_dataset": "data.sources",
     "Federation": "data.federation",
     "build_federation": "data.federation",
     "FederatedData": "data.table",
@@ -75,7 +77,9 @@ if TYPE_CHECKING:
     from rscfed_jax.aggregation import Consensus, Members, data_shares, l2_distance, sub_consensus, weighted_mean
     from rscfed_jax.clients import use_all_cores
     from rscfed_jax.config import Config, Hyper, SettingError
+    from rscfed_jax.data.dataset import Dataset
     from rscfed_jax.data.federation import Federation, build_federation
+    from rscfed_jax.data.sources import load_dataset
     from rscfed_jax.data.table import FederatedData, TestData, to_device
     from rscfed_jax.experiment import evaluate_run, train
     from rscfed_jax.grids import GridResult, grid
