@@ -1,10 +1,10 @@
-# make demo | test | test-all | bench | docs | notebooks | lint | clean. Each sets up the virtual environment it needs.
+# make demo | test | test-all | coverage | bench | docs | notebooks | lint | format | clean. Each sets up the virtual environment it needs.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 
-.PHONY: demo test test-all bench docs notebooks lint format clean
+.PHONY: demo test test-all coverage bench docs notebooks lint format clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,10 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m 'slow or not slow'
 
+## Which lines and branches the tests of `make test` reach.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --cov --cov-report=term
+
 ## The benchmarks; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
 	for name in round_time scaling ragged startup attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
@@ -46,13 +50,15 @@ docs: $(VENV)/.docs
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/refresh.py --execute
 
+## Style and types.
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
