@@ -8,7 +8,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 
 class SettingError(ValueError):
@@ -146,7 +146,8 @@ USUAL_RESIZE = 5 / 4
 class Config:
     """Every setting of an experiment, resolved against its preset and checked when it is made."""
 
-    _by_default: ClassVar[frozenset[str]]  # each config has its own: the settings that were not given by hand
+    if TYPE_CHECKING:
+        _by_default: ClassVar[frozenset[str]]  # no field, but of each config: the settings that were not given by hand
 
     dataset: str = _setting(
         "fashion",
