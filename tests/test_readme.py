@@ -9,6 +9,7 @@ import pytest
 
 from rscfed_jax import cli, commands
 from rscfed_jax.config import METHODS, Config
+from rscfed_jax.grids import cells_of, parse_axes
 from rscfed_jax.paper.tables import TABLES
 from tests.test_docs import PAGES, ROOT
 
@@ -37,7 +38,9 @@ OURS = [arguments for page in [*PAGES, CONTRIBUTING] for arguments in ours(page)
 
 
 def test_the_readme_shows_commands_of_every_kind():
-    assert {"train", "evaluate", "export", "data", "reproduce"} <= {arguments[0] for arguments in ours(README)}
+    assert {"train", "evaluate", "export", "data", "reproduce", "grid", "plan"} <= {
+        arguments[0] for arguments in ours(README)
+    }
 
 
 @pytest.mark.parametrize("arguments", OURS, ids=" ".join)
@@ -46,6 +49,8 @@ def test_every_flag_is_there_and_every_value_is_allowed(arguments):
     settings = commands.settings_of(parsed)
     if parsed.command == "reproduce":
         assert parsed.table in TABLES
+    elif parsed.command == "grid":
+        cells_of(settings, parse_axes(parsed.set, settings), seeds=1, out=None)
     elif parsed.command != "export":
         Config(**settings | ({"subset_size": 1} if parsed.command == "data" else {}))
 
@@ -54,7 +59,7 @@ def test_every_flag_is_there_and_every_value_is_allowed(arguments):
 def test_dry_runs_run(arguments, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 0
-    assert "runs, about" in capsys.readouterr().out
+    assert "programs; about" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
