@@ -187,7 +187,7 @@ def grid(arguments: argparse.Namespace) -> int:
     result: list[grids.GridResult] = []
 
     def work(stop: Callable[[], bool]) -> None:
-        shown = {"progress": not arguments.quiet, "stop": stop}
+        shown: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop}
         result.append(grids.run_cells(cells, groups, out=out, grid_devices=grid_devices, **shown))
 
     code = _stoppable(work, command="grid", go_on="the same command goes on")

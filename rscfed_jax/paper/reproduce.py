@@ -31,6 +31,7 @@ class Job(NamedTuple):
     @property
     def directory(self) -> RunDirectory:
         """Where its files go."""
+        assert self.job.directory is not None  # a table is always written
         return self.job.directory
 
 
