@@ -40,7 +40,7 @@ def _is_rj(node):
 
 
 def test_there_are_notebooks():
-    assert {"quickstart", "paper_tables", "your_own_method"} <= set(NAMES)
+    assert {"quickstart", "paper_tables", "your_own_method", "ablation_grid"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
