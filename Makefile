@@ -1,10 +1,10 @@
-# make demo | test | test-all | bench | lint | clean. Each sets up the virtual environment it needs.
+# make demo | test | test-all | coverage | bench | docs | notebooks | lint | format | clean. Each sets up the virtual environment it needs.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 
-.PHONY: demo test test-all bench lint format clean
+.PHONY: demo test test-all coverage bench docs notebooks lint format clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,17 +29,36 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m 'slow or not slow'
 
+## Which lines and branches the tests of `make test` reach.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --cov --cov-report=term
+
 ## The benchmarks; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
 	for name in round_time scaling ragged startup attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
+$(VENV)/.docs: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@ $(VENV)/.user
+
+## The pages of docs/ as HTML in docs/_build; a warning is an error.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+
+## Run the notebooks from top to bottom and keep what they show.
+notebooks: $(VENV)/.dev
+	$(BIN)/python notebooks/refresh.py --execute
+
+## Style and types.
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

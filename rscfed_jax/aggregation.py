@@ -4,6 +4,8 @@ Pure functions of stacked models: pytrees whose leaves have a leading axis of K 
 """
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import jax
@@ -52,7 +54,7 @@ def sum_distance(models: Model, center: Model) -> Array:
 
     Batch statistics count as well. The published code counts even the batch counters, which flax does not have.
     """
-    return sum(jnp.sqrt(square) for square in _squares(models, center))
+    return reduce(add, [jnp.sqrt(square) for square in _squares(models, center)])
 
 
 DISTANCES: dict[str, Callable[[Model, Model], Array]] = {"l2": l2_distance, "sum": sum_distance}

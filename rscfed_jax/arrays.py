@@ -36,7 +36,7 @@ class ArraysHandler(ocp.AsyncCheckpointHandler):
 
 async def _write(path: Path, arrays: Arrays) -> None:
     with path.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
         file.flush()
         os.fsync(file.fileno())
 

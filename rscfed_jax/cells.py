@@ -144,7 +144,8 @@ def run_groups(
 
     for group in groups:  # before anything runs, as JAX must be asked what devices there are
         ClientAxis.create(group.jobs[0].config.chunk, group.jobs[0].config.devices, grid_devices)
-    results, compilations = {}, 0
+    results: dict[str, Any] = {}
+    compilations = 0
     rounds = [group.jobs[0].config.rounds for group in groups]
     with RunProgress(sum(rounds), visible=progress and is_first()) as shown:
         for number, group in enumerate(groups):

@@ -39,7 +39,7 @@ Warn = Callable[[str], None]
 class NewestAndBest:
     """Answers Orbax, which checkpoints to keep: the newest few, and the one with the best accuracy."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.accuracy: dict[int, float] = {}  # of every evaluated round
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
@@ -165,8 +165,9 @@ def read_together(runs: Sequence[Checkpoints], warn: Warn) -> list[Arrays] | Non
     while found is None and (common := set.intersection(*(run.rounds() for run in runs))):
         newest = max(common)
         read = [run.read(newest, warn) for run in runs]
-        if all(arrays is not None for arrays in read):
-            found = read
+        there = [arrays for arrays in read if arrays is not None]
+        if len(there) == len(read):
+            found = there
     for run in runs:
         run.forget_after(-1 if found is None else newest)
     return found

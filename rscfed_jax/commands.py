@@ -75,9 +75,9 @@ def train(arguments: argparse.Namespace) -> int:
     from rscfed_jax import experiment
 
     def work(stop: Callable[[], bool]) -> None:
-        common = {"progress": not arguments.quiet, "stop": stop, "federation": federation}
+        common: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop, "federation": federation}
         with events or contextlib.nullcontext():
-            hook = {} if events is None else {"on_record": events.add}
+            hook: dict[str, Any] = {} if events is None else {"on_record": events.add}
             experiment.train(config, out=directory.path, resume=arguments.resume, **common, **hook)
 
     code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
@@ -98,7 +98,7 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
             work(signals.received)
         except Stopped as stopped:
             print(f"{stopped}; {go_on}", file=sys.stderr)
-            return 128 + signals.number
+            return 128 + (signals.number or 0)
         except DivergedError as error:
             print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
             return 3
@@ -187,7 +187,7 @@ def grid(arguments: argparse.Namespace) -> int:
     result: list[grids.GridResult] = []
 
     def work(stop: Callable[[], bool]) -> None:
-        shown = {"progress": not arguments.quiet, "stop": stop}
+        shown: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop}
         result.append(grids.run_cells(cells, groups, out=out, grid_devices=grid_devices, **shown))
 
     code = _stoppable(work, command="grid", go_on="the same command goes on")
@@ -304,7 +304,7 @@ def _print_dataset(config: Config, dataset: Dataset) -> None:
         print(f"(classes {shown} to {dataset.classes - 1} not shown)")
 
 
-def _numbers(values: Sequence[float]) -> str:
+def _numbers(values: Sequence[float] | np.ndarray) -> str:
     return " ".join(f"{value:.4f}" for value in values)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 
 class SettingError(ValueError):
@@ -36,7 +36,7 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     """A number that float32, in which training sees it, keeps apart from infinity and zero."""
     return (_is_int(value) or isinstance(value, float)) and (value == 0 or 1e-30 < abs(value) < 1e30)
 
@@ -146,6 +146,9 @@ USUAL_RESIZE = 5 / 4
 class Config:
     """Every setting of an experiment, resolved against its preset and checked when it is made."""
 
+    if TYPE_CHECKING:
+        _by_default: ClassVar[frozenset[str]]  # no field, but of each config: the settings that were not given by hand
+
     dataset: str = _setting(
         "fashion",
         _TEXT,
@@ -177,7 +180,7 @@ class Config:
     labeled_clients: int | None = _setting(
         None, _or_word(_whole(0), None), "how many clients hold labels (default 1)", "federation"
     )
-    labeled_choice: str | None = _setting(
+    labeled_choice: str = _setting(
         None,
         _or_word(_one_of("most-classes", "first", "random"), None),
         "which clients hold labels (default most-classes; first for a partition file)",
@@ -369,7 +372,7 @@ class Config:
                 )
         elif self.labeled_clients == 0:
             raise SettingError("labeled_clients", 0, f"no client would hold a label; must be from 1 to {self.clients}")
-        elif self.labeled_clients > self.clients:
+        elif self.labeled_clients is not None and self.labeled_clients > self.clients:
             raise SettingError("labeled_clients", self.labeled_clients, f"must be from 1 to --clients {self.clients}")
         if self.method in ("rscfed", "sso") and self.subset_size > self.clients:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {self.clients}")

@@ -48,6 +48,7 @@ def train(
         [result], _ = run_together([experiment], shown=shown, resume=resume, stop=stop, method=method)
     if experiment.diverged is not None:
         raise experiment.diverged
+    assert result is not None  # only a run that diverged has none
     return result
 
 

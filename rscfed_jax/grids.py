@@ -178,7 +178,8 @@ def write_result(result: GridResult, out: Path, *, groups: int) -> None:
         if len(result.axes) == 2:
             from rscfed_jax.report.plots import plot_heatmap
 
-            plot_heatmap(result.summary, *result.axes, out / "heatmap.png")
+            x, y = result.axes
+            plot_heatmap(result.summary, x, y, out / "heatmap.png")
 
 
 def summary_lines(result: GridResult) -> list[list[str]]:

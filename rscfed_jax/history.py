@@ -105,7 +105,7 @@ def _by_client(report: RoundReport) -> dict[str, list[float]]:
     return weights
 
 
-def _finite_or_none(value: np.ndarray) -> float | None:
+def _finite_or_none(value: Any) -> float | None:
     """A round in which no client has such a loss reports NaN."""
     return float(value) if np.isfinite(value) else None
 

@@ -26,7 +26,7 @@ from rscfed_jax.simulation import any_unlabeled, make_network
 CLIENT_COUNTS = (10, 50, 500, 10_000)
 BYTES_PER_PIXEL = 4
 # What a compilation for its count alone does not need: machine code that is fast.
-QUICKLY = {"xla_backend_optimization_level": 0}
+QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
 class Step(NamedTuple):
@@ -145,9 +145,10 @@ def measure_step(config: Config, classes: int, *, with_teacher: bool) -> Step:
     for chunk in (1, 2):
         arguments = jax.tree.map(partial(_repeated, times=chunk), (model, client, batch))
         program = jax.jit(jax.vmap(step)).lower(*arguments).compile(compiler_options=QUICKLY)
-        memory = program.memory_analysis()
+        memory: Any = program.memory_analysis()
+        cost: Any = program.cost_analysis()
         taken = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
-        counts.append((program.cost_analysis()["flops"], taken))
+        counts.append((cost["flops"], taken))
     (flops, first), (_, second) = counts
     return Step(flops, first, max(second - first, 1))
 

@@ -39,6 +39,10 @@ class Company(NamedTuple):
         if missing := [name for name in flags if name not in given]:
             needed = ", ".join("--" + name.replace("_", "-") for name in missing)
             raise SettingError(given[0], flags[given[0]], f"needs {needed} as well")
+        # None of them is missing.
+        assert coordinator is not None
+        assert number is not None
+        assert process is not None
         host, _, port = coordinator.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise SettingError("coordinator", coordinator, "must be HOST:PORT, the address of process 0")
@@ -136,7 +140,7 @@ def from_the_first(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray
     content = b""
     if arrays is not None:
         file = io.BytesIO()
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
         content = file.getvalue()
     size = int(multihost_utils.broadcast_one_to_all(np.int64(len(content))))
     if not size:

@@ -18,7 +18,7 @@ class StopSignals:
     thread of its own therefore reads the signals as they come.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.number: int | None = None  # of the first signal
 
     def received(self) -> bool:

@@ -88,7 +88,10 @@ def _read(config: Config, layout: Layout, form: int, path: Path) -> Dataset:
         ]
         images, labels = (np.concatenate(arrays) for arrays in zip(*read, strict=True))
         parts += [np.ascontiguousarray(images.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)), labels]
-    return Dataset(*parts, layout.classes, layout.mean, layout.std, origin=str(path))
+    train_images, train_labels, test_images, test_labels = parts
+    return Dataset(
+        train_images, train_labels, test_images, test_labels, layout.classes, layout.mean, layout.std, origin=str(path)
+    )
 
 
 def _contents(path: Path, folder: str, names: list[str], refuse: Refuse) -> list[bytes]:
@@ -97,7 +100,8 @@ def _contents(path: Path, folder: str, names: list[str], refuse: Refuse) -> list
         if path.is_dir():
             return [(path / name).read_bytes() for name in names]
         with tarfile.open(path) as archive:
-            return [archive.extractfile(f"{folder}/{name}").read() for name in names]
+            # What is no file is None, whose AttributeError is caught below.
+            return [archive.extractfile(f"{folder}/{name}").read() for name in names]  # type: ignore[union-attr]
     except FileNotFoundError as error:
         raise refuse(f"{Path(error.filename).name} is missing") from None
     except (KeyError, AttributeError):
@@ -142,7 +146,7 @@ def _read_binary(content: bytes, layout: Layout, refuse: Refuse) -> tuple[np.nda
 
 
 def _checked(images: Any, labels: np.ndarray, layout: Layout, refuse: Refuse) -> tuple[np.ndarray, np.ndarray]:
-    shape = getattr(images, "shape", None)
+    shape: Any = getattr(images, "shape", None)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2 or shape[1] != PIXELS:
         raise refuse(f"must hold uint8 images of {PIXELS} values, not shape {shape}")
     if labels.shape != shape[:1] or labels.dtype.kind not in "iu":

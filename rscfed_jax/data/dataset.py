@@ -76,9 +76,9 @@ def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Ref
 
 def normalisation(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """[3] mean and standard deviation of the pixel values to normalise with: the data set's constants, or its own."""
-    if dataset.mean is None:
+    if dataset.mean is None or dataset.std is None:
         return pixel_statistics(dataset.train_images)
-    return np.float32(dataset.mean) * 255, np.float32(dataset.std) * 255
+    return np.asarray(dataset.mean, np.float32) * 255, np.asarray(dataset.std, np.float32) * 255
 
 
 def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

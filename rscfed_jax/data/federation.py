@@ -56,7 +56,7 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
         members = partition.iid_partition(labels, config.clients, min_size=config.min_client_size, rng=split_rng)
     else:
         members = partition.dirichlet_partition(
-            labels, config.clients, gamma=config.gamma, min_size=config.min_client_size, rng=split_rng
+            labels, config.clients, gamma=float(config.gamma), min_size=config.min_client_size, rng=split_rng
         )
     counts = partition.class_counts(members, labels, dataset.classes)
     if config.train_fraction < 1:
@@ -64,6 +64,7 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
     if config.labeled_fraction is not None:
         visible = [_some_true(len(part), config.labeled_fraction, label_rng) for part in members]
     else:
+        assert config.labeled_clients is not None  # a config without a fraction has a number
         chosen = partition.choose_labeled(counts, config.labeled_clients, config.labeled_choice, choice_rng)
         visible = [np.full(len(part), client in chosen) for client, part in enumerate(members)]
     return Federation(dataset, members, visible)

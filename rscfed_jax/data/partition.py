@@ -126,8 +126,9 @@ def save_partition(path: str, members: list[np.ndarray]) -> None:
     """Writes what `load_partition` reads: an npz file with the arrays client_0, client_1, ..."""
     half = Path(f"{path}.tmp")
     try:
+        arrays = {f"client_{client}": part for client, part in enumerate(members)}
         with half.open("wb") as file:
-            np.savez_compressed(file, **{f"client_{client}": part for client, part in enumerate(members)})
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
         half.replace(path)
     finally:
         half.unlink(missing_ok=True)

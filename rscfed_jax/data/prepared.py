@@ -53,4 +53,5 @@ def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
     for place, split in enumerate(("train", "test")):
         if check_images(arrays[2 * place], arrays[2 * place + 1], split, refuse) > classes:
             raise refuse(f"{split} labels must be from 0 to {classes - 1}")
-    return Dataset(*arrays, classes, origin=str(builder.data_path))
+    train_images, train_labels, test_images, test_labels = arrays
+    return Dataset(train_images, train_labels, test_images, test_labels, classes, origin=str(builder.data_path))

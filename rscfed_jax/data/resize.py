@@ -1,5 +1,7 @@
 """Bilinear resizing equal to Pillow's: a triangle filter that widens when an image shrinks, in fixed-point numbers."""
 
+from typing import Any
+
 import numpy as np
 
 PRECISION = 22  # bits behind the point, Pillow's choice: sums of 255 times the weights fit 32 bits
@@ -34,7 +36,7 @@ def resize(images: np.ndarray, new_size: int, *, batch: int = 256) -> np.ndarray
 def _resize_axis(images: np.ndarray, axis: int, positions: np.ndarray, weights: np.ndarray) -> np.ndarray:
     shape = [1] * images.ndim
     shape[axis] = -1
-    total = np.int32(1 << (PRECISION - 1))  # one half, to round
+    total: Any = np.int32(1 << (PRECISION - 1))  # one half, to round
     for tap in range(positions.shape[1]):
         total = total + images.take(positions[:, tap], axis) * weights[:, tap].reshape(shape)
     return (total >> PRECISION).astype(np.uint8)

@@ -19,8 +19,10 @@ def svhn(config: Config) -> Dataset:
     """73,257 training and 26,032 test images of digits, 32x32, in the official order."""
     for folder in folders(config):
         if (folder / FILES["train"]).exists():
-            parts = [array for name in FILES.values() for array in _read_mat(config, folder / name)]
-            return Dataset(*parts, 10, MEAN, STD, origin=f"{FILES['train']} and {FILES['test']} in {folder}")
+            train_images, train_labels = _read_mat(config, folder / FILES["train"])
+            test_images, test_labels = _read_mat(config, folder / FILES["test"])
+            origin = f"{FILES['train']} and {FILES['test']} in {folder}"
+            return Dataset(train_images, train_labels, test_images, test_labels, 10, MEAN, STD, origin)
     prepared = from_tfds(config, "svhn_cropped", classes=10)
     if prepared is not None:
         return prepared._replace(mean=MEAN, std=STD)

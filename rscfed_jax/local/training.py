@@ -124,7 +124,7 @@ def train_step(
     updates, optimizer = sgd(hyper, learning_rate).update(grads, client.optimizer, params)
     params = optax.apply_updates(params, updates)
     client = client._replace(optimizer=optimizer)
-    if task.with_teacher:
+    if teacher is not None:
         keep = ema_keep(client.step, hyper)
         client = client._replace(teacher=ema(teacher, params, keep), step=client.step + 1)
     return {"params": params, **stats}, client, (losses, news)

@@ -113,12 +113,13 @@ def relation_loss(
     The news for the server is the relation matrix of the labeled samples.
     """
     dtype = hyper.tau.dtype
+    assert batch.teacher_view is not None  # the method asks for two views
     logits, stats = student_logits(network, params, stats, batch.student_view, batch.valid, dtype)
     other_logits, stats = student_logits(network, params, stats, batch.teacher_view, batch.valid, dtype)
     has_label = batch.labels >= 0
     seen, unseen = batch.valid & has_label, batch.valid & ~has_label
     labels = jnp.where(has_label, batch.labels, 0)
-    labeled = sum(smoothed_cross_entropy(view, labels, seen) for view in (logits, other_logits))
+    labeled = smoothed_cross_entropy(logits, labels, seen) + smoothed_cross_entropy(other_logits, labels, seen)
     news = jax.lax.stop_gradient(relation_matrix(logits, labels, seen)).astype(bulletin.memory.dtype)
     if teacher is None:
         return labeled, (stats, Losses(labeled, jnp.zeros_like(labeled)), news)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rscfed_jax import cells
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.paper.tables import TABLES, Cell, cells_of
+from rscfed_jax.paper.tables import DECIDED, TABLES, Cell, cells_of
 from rscfed_jax.report.text import as_console, as_markdown, spread
 from rscfed_jax.rundir import RunDirectory
 
@@ -31,6 +31,7 @@ class Job(NamedTuple):
     @property
     def directory(self) -> RunDirectory:
         """Where its files go."""
+        assert self.job.directory is not None  # a table is always written
         return self.job.directory
 
 
@@ -125,6 +126,24 @@ def as_csv(rows: list[Row]) -> str:
         values = [v for m in METRICS for v in (row.mean[m], row.std[m], row.cell.paper.get(m, ""))]
         writer.writerow([row.cell.name, *values, row.best, row.models_up])
     return file.getvalue()
+
+
+def reproduce(
+    table: str, settings: dict[str, Any], *, seeds: int = 1, out: str | Path, progress: bool = False
+) -> list[Row]:
+    """Runs a table of the paper and returns its rows; `settings` are those of `Config` that its cells do not decide.
+
+    Cells that `out` already holds are not run again. Also writes table.md, table.csv and curves.png into it.
+    """
+    for name in DECIDED:
+        if name in settings:
+            raise SettingError(name, settings[name], "is decided by the table's cells")
+    if seeds < 1:
+        raise SettingError("seeds", seeds, "must be a whole number of at least 1")
+    jobs = plan(table, settings, seeds=seeds, out=out)
+    run(jobs, progress=progress)
+    write_report(table, jobs, seeds=seeds, out=out)
+    return rows_of(jobs)
 
 
 def write_report(table: str, jobs: list[Job], *, seeds: int, out: str | Path) -> str:

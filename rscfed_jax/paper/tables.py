@@ -46,7 +46,7 @@ def _metrics(columns: list[str], values: list[float] | None) -> dict[str, float]
 
 def _table1(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
     part = numbers["table1_leaderboard"]
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         UPPER_BOUND: {"method": "fedavg", "labeled_clients": 10},
         "fedavg_lower": {"method": "fedavg"},
         "fedirm": {"method": "fedirm"},
@@ -69,7 +69,7 @@ def _table2(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
 
 def _table3(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
     part = numbers["table3_two_labeled"]
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         "fedirm_original": {"method": "fedirm", **ORIGINAL},
         "fedirm_adjusted": {"method": "fedirm"},
         "fed_consist": {"method": "fed_consist"},

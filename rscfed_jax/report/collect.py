@@ -225,7 +225,7 @@ def _is_table(rows: object) -> bool:
 
 
 def _read_partition(file: Path) -> Partition:
-    content = read_json(file, setting=SETTING)
+    content: Any = read_json(file, setting=SETTING)
     counts, labels, names = (content.get(name) for name in ("class_counts", "labels", "class_names"))
     right = _is_table(counts) and _is_table([labels]) and isinstance(names, list)
     if not right or len(labels) != len(counts) or len(names) != len(counts[0]):

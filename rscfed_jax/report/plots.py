@@ -1,10 +1,11 @@
-"""Pictures: curves of runs, and who holds what in a federation."""
+"""Pictures: curves of runs, who holds what in a federation, what each client weighed, what was mistaken for what."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -36,15 +37,11 @@ def plot_partition(class_counts: np.ndarray, labeled: np.ndarray, path: str | Pa
     figure = Figure(figsize=(1.8 + 0.42 * min(classes, 40), 1.6 + 0.32 * min(clients, 60)), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(class_counts, cmap="Blues", aspect="auto")
-    if clients <= 60:
-        names = [f"{client} (labeled)" if is_labeled else str(client) for client, is_labeled in enumerate(labeled)]
-        axes.set_yticks(range(clients), names)
+    _name_clients(axes, labeled)
     if classes <= 40:
         axes.set_xticks(range(classes))
     if clients * classes <= 400:
-        for (client, label), count in np.ndenumerate(class_counts):
-            dark = count > class_counts.max() / 2
-            axes.text(label, client, count, ha="center", va="center", fontsize=7, color="white" if dark else "black")
+        _write_counts(axes, class_counts, class_counts / max(class_counts.max(), 1))
     axes.set(xlabel="Class", ylabel="Client")
     figure.colorbar(image, label="Samples")
     _save(figure, path)
@@ -72,6 +69,66 @@ def plot_heatmap(
     axes.set(xlabel=x, ylabel=y)
     figure.colorbar(image, label=f"Test {metric}").ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     _save(figure, path)
+
+
+def plot_weights(records: list[dict[str, Any]], labeled: Sequence[bool] | np.ndarray, path: str | Path) -> None:
+    """The mean weight of each client in the subsets that drew it, against the round; grey where none did.
+
+    `records` are those of a run's metrics; `labeled` [N] marks the clients that hold labels. A weight belongs to the
+    rounds since the evaluation before.
+    """
+    records = [record for record in records if record["round"] > 0]
+    clients, rounds = len(labeled), len(records)
+    weights = np.full((clients, rounds), np.nan)
+    for column, record in enumerate(records):
+        for client, weight in record["client_weights"].items():
+            weights[int(client), column] = weight
+    figure = Figure(figsize=(8, 1.6 + 0.26 * min(clients, 60)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_facecolor("0.85")
+    image = axes.imshow(weights, cmap="viridis", aspect="auto", interpolation="nearest", vmin=0)
+    _name_clients(axes, labeled)
+    shown = range(0, rounds, max(1, -(-rounds // 10)))
+    axes.set_xticks(shown, [records[column]["round"] for column in shown])
+    axes.set(xlabel="Round", ylabel="Client", title="Weight of a client in its subset (grey: not drawn)")
+    figure.colorbar(image).ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _save(figure, path)
+
+
+def plot_confusion(confusion: np.ndarray, path: str | Path, *, class_names: Sequence[str] = ()) -> None:
+    """[classes, classes] counts, rows the true classes, coloured by the part of the row; numbers up to 20 classes."""
+    confusion = np.asarray(confusion)
+    classes = len(confusion)
+    parts = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    side = 2.2 + 0.42 * min(classes, 20)
+    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(parts, cmap="Blues", vmin=0, vmax=1)
+    if classes <= 20:
+        names = list(class_names) or list(map(str, range(classes)))
+        axes.set_xticks(
+            range(classes), names, rotation=45 if class_names else 0, ha="right" if class_names else "center"
+        )
+        axes.set_yticks(range(classes), names)
+        _write_counts(axes, confusion, parts)
+    axes.set(xlabel="Predicted class", ylabel="True class")
+    bar = figure.colorbar(image, label="Part of the true class", shrink=0.8)
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _save(figure, path)
+
+
+def _name_clients(axes: Axes, labeled: Sequence[bool] | np.ndarray) -> None:
+    """Client ids along the y axis, the labeled ones marked, where there is room for them."""
+    if len(labeled) <= 60:
+        names = [f"{client} (labeled)" if is_labeled else str(client) for client, is_labeled in enumerate(labeled)]
+        axes.set_yticks(range(len(labeled)), names)
+
+
+def _write_counts(axes: Axes, counts: np.ndarray, darkness: np.ndarray) -> None:
+    """Numbers into the fields of a heat map, white where the field is dark."""
+    for (row, column), count in np.ndenumerate(counts):
+        color = "white" if darkness[row, column] > 0.5 else "black"
+        axes.text(column, row, str(count), ha="center", va="center", fontsize=7, color=color)
 
 
 def _save(figure: Figure, path: str | Path) -> None:

@@ -170,3 +170,15 @@ def test_what_does_not_fit_is_refused_before_anything_runs(tmp_path, monkeypatch
     assert reason in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_runs_from_python(tmp_path):
+    settings = {"dataset": DATA, "image_size": 16, "rounds": 2, "batch_size": 16, "gamma": "iid", "devices": 1}
+    rows = reproduce.reproduce("table2", settings, out=tmp_path)
+    assert [row.cell.name for row in rows] == ["basic", "basic_sso", "rscfed"]
+    assert "| basic_sso |" in (tmp_path / "table.md").read_text()
+    for wrong, said in [({"method": "sso"}, "--method sso"), ({"seed": 3}, "--seed 3")]:
+        with pytest.raises(reproduce.SettingError, match=said):
+            reproduce.reproduce("table2", settings | wrong, out=tmp_path)
+    with pytest.raises(reproduce.SettingError, match="--seeds 0"):
+        reproduce.reproduce("table2", settings, seeds=0, out=tmp_path)

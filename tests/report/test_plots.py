@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rscfed_jax.report.plots import plot_curves, plot_partition
+from rscfed_jax.report.plots import plot_confusion, plot_curves, plot_partition, plot_weights
 
 
 def test_curves_of_several_runs(tmp_path):
@@ -19,3 +19,31 @@ def test_partitions(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 50, (clients, classes))
     plot_partition(counts, np.arange(clients) == 0, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 3_000
+
+
+def weight_pixels(tmp_path, weight):
+    """The heat map of four clients over six rounds, client 2 with `weight` in the last."""
+    records = [{"round": r, "client_weights": {"0": 0.5, "2": 0.25}} for r in range(7)]
+    records[-1]["client_weights"]["2"] = weight
+    plot_weights(records, [True, False, False, False], tmp_path / "w.png")
+    return (tmp_path / "w.png").read_bytes()
+
+
+def test_weights_show_who_was_heard(tmp_path):
+    assert weight_pixels(tmp_path, 0.25) == weight_pixels(tmp_path, 0.25)
+    assert weight_pixels(tmp_path, 0.25) != weight_pixels(tmp_path, 0.1)
+
+
+def test_weights_of_a_run_that_tells_none(tmp_path):
+    plot_weights([{"round": r, "client_weights": {}} for r in range(3)], [False] * 300, tmp_path / "w.png")
+    assert (tmp_path / "w.png").stat().st_size > 3_000
+
+
+@pytest.mark.parametrize(("classes", "names"), [(3, ("cat", "dog", "a longer name")), (4, ()), (100, ())])
+def test_confusion_matrices(tmp_path, classes, names):
+    counts = np.random.default_rng(0).integers(0, 50, (classes, classes))
+    counts[0] = 0  # a class that the test set does not hold
+    plot_confusion(counts, tmp_path / "c.svg", class_names=names)
+    plot_confusion(counts, tmp_path / "c.png", class_names=names)
+    assert (tmp_path / "c.png").stat().st_size > 3_000
+    assert "nan" not in (tmp_path / "c.svg").read_text().lower()

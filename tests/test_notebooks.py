@@ -1,0 +1,96 @@
+"""The notebooks: kept as they are generated, public names only, and they run from top to bottom."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import rscfed_jax as rj
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+sys.path.insert(0, str(FOLDER))
+import refresh  # noqa: E402
+
+NAMES = refresh.names()
+PUBLIC = {*rj.__all__, "__version__"}
+LARGEST = 2**20
+
+
+def read(name):
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def names_used(source):
+    """The attributes of `rj` in a cell, and the modules it imports by another name."""
+    tree = ast.parse(source)
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_rj(node.value)}
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return used | {node.module for node in imported if node.module.startswith("rscfed_jax")}
+
+
+def _is_rj(node):
+    return isinstance(node, ast.Name) and node.id == "rj"
+
+
+def test_there_are_notebooks():
+    assert {"quickstart", "paper_tables", "your_own_method", "ablation_grid"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_valid_small_and_as_generated(name):
+    notebook = read(name)
+    nbformat.validate(notebook)
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < LARGEST
+    as_kept = [cell.source for cell in notebook.cells]
+    refresh.fill(notebook, name)
+    assert [cell.source for cell in notebook.cells] == as_kept, "run python notebooks/refresh.py"
+    assert notebook.cells[0].source.startswith("[![Open in Colab]")
+    assert "\n# " in notebook.cells[0].source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_uses_public_names_only(name):
+    used = set().union(*(names_used(cell.source) for cell in code_cells(read(name))))
+    assert used <= PUBLIC
+    assert "use_all_cores" in used
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_outputs_are_kept_without_errors_and_without_paths_of_a_machine(name):
+    notebook = read(name)
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    assert all(cell.execution_count == number for number, cell in enumerate(code_cells(notebook), 1))
+    assert all(output.output_type != "error" for output in outputs)
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
+    for text in [*texts, *(cell.source for cell in notebook.cells)]:
+        assert not re.search(r"(?<![\w:/.])/(home|root|work|tmp|Users|content)/", text), text
+
+
+def test_one_address_changes_badge_and_installation(monkeypatch):
+    assert refresh.badge("quickstart").endswith(f"({refresh.COLAB})")
+    assert 'SOURCE = ".."' in refresh.first_cell()
+    monkeypatch.setattr(refresh, "REPOSITORY", "https://github.com/someone/something")
+    target = "https://colab.research.google.com/github/someone/something/blob/main/notebooks/quickstart.ipynb"
+    assert refresh.badge("quickstart").endswith(f"({target})")
+    assert 'SOURCE = "git+https://github.com/someone/something@main"' in refresh.first_cell()
+    notebook = read("quickstart")
+    refresh.fill(notebook, "quickstart")
+    refresh.fill(notebook, "quickstart")
+    assert notebook.cells[0].source.count("Open in Colab") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch, name):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # a kernel is a user's process, and long enough to be optimised
+    notebook = read(name)
+    refresh.execute(notebook, tmp_path)
+    assert all(cell.execution_count for cell in code_cells(notebook))
