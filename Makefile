@@ -35,7 +35,7 @@ coverage: $(VENV)/.dev
 
 ## The benchmarks; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
-	for name in round_time scaling ragged startup attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in round_time scaling ragged startup devices grid attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(VENV)/.docs: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

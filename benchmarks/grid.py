@@ -4,7 +4,8 @@
 
 RSCFed on a part of Fashion-MNIST: three values of beta, two of tau, two seeds. Both ways are timed as a user sees them,
 from the start of the first process to the end of the last, in turns; medians. Cold: every command begins with an empty
-compilation cache, as on a machine that keeps none. Warm: an earlier turn has filled the cache.
+compilation cache, as on a machine that keeps none. Shared: the twelve commands begin with one empty cache, which the
+first of them fills. Warm: the cache is filled before.
 """
 
 import argparse
@@ -61,25 +62,23 @@ def main() -> None:
     compilations = None
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        ways = {
-            "grid_cold": lambda out, cache: run_grid(common, out, cache),
-            "separate_cold": lambda out, cache: run_separate(common, out, cache, own_cache=True),
-            "grid_warm": lambda out, cache: run_grid(common, out, place / "warm_grid"),
-            "separate_warm": lambda out, cache: run_separate(common, out, place / "warm_train", own_cache=False),
-        }
-        # The first turn of the warm ways fills their cache and is not counted.
-        for turn in range(arguments.repeats + 1):
+        for _ in range(arguments.repeats):
+            for name in ("grid", "train", "many"):
+                shutil.rmtree(place / name, ignore_errors=True)
+            ways = {
+                "grid_cold": lambda out: run_grid(common, out, place / "grid"),
+                "separate_cold": lambda out: run_separate(common, out, place / "many", own_cache=True),
+                "separate_shared": lambda out: run_separate(common, out, place / "train", own_cache=False),
+                "grid_warm": lambda out: run_grid(common, out, place / "grid"),
+                "separate_warm": lambda out: run_separate(common, out, place / "train", own_cache=False),
+            }
             for name, way in ways.items():
-                if turn == 0 and name.endswith("cold"):
-                    continue
-                out, cache = place / "out", place / "cache"
+                out = place / "out"
                 shutil.rmtree(out, ignore_errors=True)
-                shutil.rmtree(cache, ignore_errors=True)
                 began = time.perf_counter()
-                way(out, cache)
-                if turn > 0:
-                    seconds.setdefault(name, []).append(time.perf_counter() - began)
-                    print(f"{name:<16}{seconds[name][-1]:>8.1f} s", flush=True)
+                way(out)
+                seconds.setdefault(name, []).append(time.perf_counter() - began)
+                print(f"{name:<16}{seconds[name][-1]:>8.1f} s", flush=True)
                 if name == "grid_cold":
                     compilations = json.loads((out / "grid.json").read_text())["compilations"]
     median = {name: statistics.median(values) for name, values in seconds.items()}
@@ -87,6 +86,7 @@ def main() -> None:
         "grid",
         {
             "ratio_separate": median["separate_cold"] / median["grid_cold"],
+            "ratio_separate_shared": median["separate_shared"] / median["grid_cold"],
             "ratio_separate_warm": median["separate_warm"] / median["grid_warm"],
             "compilations": compilations,
             "cells": len(BETAS) * len(TAUS) * len(SEEDS),

@@ -71,12 +71,13 @@ class ClientAxis:
     def create(cls, chunk: int | str, devices: int | str, grid_devices: int = 1) -> "ClientAxis":
         """Chooses what was measured fastest where a setting is `auto`: on CPU, one client at a time on every core."""
         there = jax.devices()
-        if devices != "auto" and devices > len(there):
+        number = len(there) if isinstance(devices, str) else devices
+        if number > len(there):
             raise SettingError("devices", devices, f"must be from 1 to {len(there)}, the devices that JAX sees here")
-        used = there if devices == "auto" else there[:devices]
+        used = there[:number]
         if len(used) % grid_devices:
             raise SettingError("grid_devices", grid_devices, f"must divide the number of devices, {len(used)}")
-        if chunk == "auto":
+        if isinstance(chunk, str):
             chunk = 1 if used[0].platform == "cpu" else LARGEST_AUTO_CHUNK
         mesh = Mesh(np.array(used).reshape(grid_devices, -1), (GRID, CLIENTS)) if len(used) > 1 else None
         return cls(chunk, mesh)
@@ -120,7 +121,7 @@ class ClientAxis:
 
     def _leaf_to_host(self, leaf: Array) -> np.ndarray:
         if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
-            leaf = _put(leaf, sharding=NamedSharding(self.mesh, PartitionSpec()))
+            leaf = self.place(leaf)
         return np.asarray(leaf)
 
     def map(self, function: Callable[..., Out], items: Any, *shared: Any) -> Out:
@@ -163,37 +164,30 @@ class ClientAxis:
         """
 
         @jax.custom_batching.custom_vmap
-        def run(*arguments: Any) -> tuple[Out, States]:
-            *each, shared = arguments
+        def run(each: tuple, shared: tuple) -> tuple[Out, States]:
             # One cell alone runs on all devices of the grid's axis alike.
             same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.grid_devices, *leaf.shape)), each)
-            out = self._run_cells(function, *same, shared, jax.tree.map(lambda _: False, shared))
+            out = self._run_cells(function, same, shared, jax.tree.map(lambda _: False, shared))
             return jax.tree.map(lambda leaf: leaf[0], out)
 
         @run.def_vmap
-        def run_cells(cells: int, batched: tuple, *arguments: Any) -> tuple[tuple[Out, States], Any]:
-            *each, shared = arguments
-            each = jax.tree.map(
-                lambda leaf, has: leaf if has else jnp.broadcast_to(leaf, (cells, *leaf.shape)),
-                each,
-                list(batched[:-1]),
-            )
-            out = self._run_cells(function, *each, shared, batched[-1])
+        def run_cells(cells: int, batched: tuple, each: tuple, shared: tuple) -> tuple[tuple[Out, States], Any]:
+            def with_cells(leaf: Array, has: bool) -> Array:
+                return leaf if has else jnp.broadcast_to(leaf, (cells, *leaf.shape))
+
+            out = self._run_cells(function, jax.tree.map(with_cells, each, batched[0]), shared, batched[1])
             return out, jax.tree.map(lambda _: True, out)
 
-        return run(work, ids, slots, states, shared)
+        return run((work, ids, slots, states), shared)
 
     def _run_cells(
-        self,
-        function: Callable[..., tuple[Out, States]],
-        work: Array,
-        ids: Array,
-        slots: tuple[Array, ...],
-        states: States,
-        shared: tuple,
-        has_cells: Any,
+        self, function: Callable[..., tuple[Out, States]], each: tuple, shared: tuple, has_cells: Any
     ) -> tuple[Out, States]:
-        """As `run`, with a leading axis of cells everywhere, and in `shared` where `has_cells` says so."""
+        """As `run`, with a leading axis of cells everywhere, and in `shared` where `has_cells` says so.
+
+        `each` are the work, the ids, the slots and the states.
+        """
+        work, ids, slots, states = each
         cells, number = ids.shape
         leaves = jax.tree.leaves(states)
         homes = jax.vmap(partial(_last_slots, number=leaves[0].shape[1]))(ids) if leaves else ids
@@ -208,13 +202,13 @@ class ClientAxis:
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
         results = jax.tree.map(lambda leaf: jnp.zeros((cells, self.rows(number), *leaf.shape), leaf.dtype), like[0])
 
-        def on_device(results: Out, states: States, each: tuple, shared: tuple) -> tuple[Out, States]:
-            here = each[0].shape[0]  # cells of this device
-            work, ids, homes, *slots = (leaf.reshape(-1) for leaf in each)
+        def on_device(results: Out, states: States, flat: tuple, shared: tuple) -> tuple[Out, States]:
+            here = flat[0].shape[0]  # cells of this device
+            work, ids, homes, *slots = (leaf.reshape(-1) for leaf in flat)
 
             def job(slot: tuple) -> tuple[Out, States]:
-                cell, *slot = slot
-                return function(*slot, *of_cell(shared, cell if here > 1 else 0))
+                cell, *rest = slot
+                return function(*rest, *of_cell(shared, cell if here > 1 else 0))
 
             def wave(carry: tuple[Out, States], order: Array) -> tuple[tuple[Out, States], None]:
                 results, states = carry
@@ -231,7 +225,7 @@ class ClientAxis:
                 return wave((results, states), order[0])[0]
             return jax.lax.scan(wave, (results, states), order)[0]
 
-        each = (work, ids, homes, *slots)
+        flat = (work, ids, homes, *slots)
         if self.mesh is not None:
             split, cell_by_cell = PartitionSpec(GRID, CLIENTS), PartitionSpec(GRID)
             of_shared = jax.tree.map(lambda has: cell_by_cell if has else PartitionSpec(), has_cells)
@@ -242,7 +236,7 @@ class ClientAxis:
                 out_specs=(split, split),
                 check_vma=False,
             )
-        results, states = on_device(results, states, each, shared)
+        results, states = on_device(results, states, flat, shared)
         return jax.tree.map(lambda leaf: leaf[:, :number], results), states
 
     def _order(self, work: Array, *, size: int) -> Array:
@@ -310,7 +304,7 @@ def _run_chunks(function: Callable[[tuple], Out], slots: tuple) -> Out:
 def _at_once(collective: Callable[[Array], Array], tree: Out, *, leading: int) -> Out:
     """A collective over `leading` axes of a pytree, as one array of each type: devices meet once, not for each leaf."""
     leaves, structure = jax.tree.flatten(tree)
-    out = [None] * len(leaves)
+    out: list[Any] = [None] * len(leaves)
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
         flat = [leaves[i].reshape(*leaves[i].shape[:leading], -1) for i in places]
@@ -336,7 +330,7 @@ def _flat_rows(leaf: Array) -> Array:
     return leaf.reshape(-1, *leaf.shape[2:])
 
 
-def _take(values: Array, places: Array) -> Array:
+def _take(values: Array, places: Array | np.ndarray) -> Array:
     """`values` at `places`; NOBODY where there is none."""
     return jnp.asarray(values).at[places].get(mode="fill", fill_value=NOBODY)
 

@@ -78,7 +78,7 @@ class Experiment:
     name: str = "the run"
     on_record: Callable[[Record], None] = lambda record: None
     checkpoints: Checkpoints | None = None
-    history: History | None = None
+    history: History = None  # type: ignore[assignment]  # it has one from its first moment in a group on
     diverged: DivergedError | None = None
 
     @property
@@ -313,8 +313,8 @@ class Group:
         """Goes back to the newest checkpoint that all experiments have; whether there was one."""
         writers = [each.checkpoints for each in self.experiments if each.checkpoints is not None]
         found = read_together(writers, lambda text: self.shown.say(text, always=True)) if writers else None
-        together = found and {f"{n}.{name}": leaf for n, arrays in enumerate(found) for name, leaf in arrays.items()}
-        together = from_the_first(together)
+        numbered = {f"{n}.{name}": leaf for n, arrays in enumerate(found or []) for name, leaf in arrays.items()}
+        together = from_the_first(numbered or None)
         if together is None:
             return False
         plain = self.state._replace(key=jax.random.key_data(self.state.key))
@@ -323,7 +323,7 @@ class Group:
         for number, experiment in enumerate(self.experiments):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): leaf for name, leaf in together.items() if name.startswith(prefix)}
-            out = experiment.directory and experiment.directory.path
+            out = None if experiment.directory is None else experiment.directory.path
             stored = decode(own, like, clients=self.config.clients, out=out)
             clients = put_rows(clients, number, stored.rows, stored.state.clients, axis=self.axis)
             states.append(stored.state._replace(clients=None))
@@ -339,7 +339,7 @@ class Group:
 
     def _results(self, *, finished: bool, missing: list[int], seconds_per_round: float) -> list[Result | None]:
         """Writes the summaries."""
-        confusions = self.axis.to_host(self._evaluate()[1])
+        confusions: Any = self.axis.to_host(self._evaluate()[1])
         simulation = self.simulation._replace(state=self.state)
         results: list[Result | None] = [None] * len(self.experiments)
         for number, experiment in self._active():

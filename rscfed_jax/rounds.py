@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from rscfed_jax.local.training import ClientState, LocalTraining, init_client, t
 from rscfed_jax.methods.base import Method
 from rscfed_jax.repeat import Repeat, Trained, retrain, share
 from rscfed_jax.types import Array, Model
+
+Tree = TypeVar("Tree")
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,9 @@ def train_slot(
     """
     slot_key = jax.random.fold_in(jax.random.fold_in(key, subset), client_id)
     started = before or init_client(model, hyper, with_teacher=local.with_teacher)
-    if before is None and local.with_teacher:
-        started = started._replace(teacher=model)
-    elif local.with_teacher:
-        start = _choose(hyper.teacher_from_selection > 0, model, initial_model)
-        started = before._replace(teacher=_choose(before.step == 0, start, before.teacher))
+    if local.with_teacher:
+        start = model if before is None else _choose(hyper.teacher_from_selection > 0, model, initial_model)
+        started = started._replace(teacher=_choose(started.step == 0, start, started.teacher))
     working = jnp.where(answers, client_id, NOBODY)
     after_model, after, told = train_client(local, slot_key, model, started, working, data, hyper, bulletin)
     sent = faults.sent(jax.random.fold_in(slot_key, local.epochs), attacks, after_model, model)
@@ -189,7 +189,7 @@ def count_distinct(ids: Array, clients: int) -> Array:
     return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1), dtype=jnp.int32)
 
 
-def _choose(condition: Array, yes: Model, no: Model) -> Model:
+def _choose(condition: Array, yes: Tree, no: Tree) -> Tree:
     return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)
 
 

@@ -78,7 +78,8 @@ def build_cells(
     multiple of `grid_devices`, the last cell is repeated to fill them.
     """
     padding = -len(configs) % grid_devices
-    configs, federations = [*configs, *configs[-1:] * padding], [*federations, *federations[-1:] * padding]
+    configs = [*configs, *[configs[-1]] * padding]
+    federations = [*federations, *[federations[-1]] * padding]
     config = configs[0]
     network = make_network(config, federations[0].dataset.classes)
     method = method or METHODS[config.method](config)
@@ -88,7 +89,7 @@ def build_cells(
     algorithm, warmup = make_algorithms(config, network, method, axis, with_teacher=with_teacher)
     data, test = cells_to_host(federations, image_size=config.image_size, resize_to=config.resize)
     hypers = [Hyper.of(config) for config in configs]
-    hyper = axis.place(Hyper(*(np.float32(numbers) for numbers in zip(*hypers, strict=True))), GRID)
+    hyper = axis.place(Hyper(*(np.array(numbers, np.float32) for numbers in zip(*hypers, strict=True))), GRID)
     seeds = axis.place(np.array([config.seed for config in configs], np.int32), GRID)
     return Simulation(
         algorithm,

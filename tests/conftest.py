@@ -28,6 +28,7 @@ from rscfed_jax.rounds import Algorithm, init_state
 from rscfed_jax.sampling import RandomSubsets
 
 jax.config.update("jax_num_cpu_devices", 4)
+jax.devices()  # starts JAX, so that no command of a test chooses another number
 # The same examples every time, so that a change is judged by what it changed.
 settings.register_profile(
     "suite", deadline=None, max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

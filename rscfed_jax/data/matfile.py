@@ -65,15 +65,15 @@ def _elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 def _named_array(matrix: memoryview, names: Sequence[str]) -> tuple[str, np.ndarray] | None:
     parts = _elements(matrix)
-    (_, flags), (_, dims), (_, name) = _three(parts)
-    name = bytes(name).decode("latin-1")
+    (_, flags), (_, dims), (_, letters) = _three(parts)
+    name = bytes(letters).decode("latin-1")
     if name not in names:
         return None
-    kind, values = next(parts, (0, b""))
+    kind, content = next(parts, (0, memoryview(b"")))
     if len(flags) != 8 or flags[0] not in NUMERIC or flags[1] & COMPLEX or kind not in TYPES:
         raise ValueError(f"holds {name}, but not as an array of real numbers")
     shape = np.frombuffer(dims, "<i4").tolist()
-    values = np.frombuffer(values, TYPES[kind])
+    values = np.frombuffer(content, TYPES[kind])
     if min(shape, default=-1) < 0 or math.prod(shape) != len(values):
         raise ValueError(f"holds {len(values)} numbers as {name}, which should have the shape {shape}")
     return name, values.reshape(shape, order="F")

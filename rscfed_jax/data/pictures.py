@@ -34,8 +34,9 @@ def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -
     key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:24]
     paths = [cache_folder() / f"{key}-{size}.npy" for size in sizes]
     shapes = [(len(files), size, size, 3) for size in sizes]
-    arrays = [_kept(path, shape) for path, shape in zip(paths, shapes, strict=True)]
-    if any(array is None for array in arrays):
+    kept = [_kept(path, shape) for path, shape in zip(paths, shapes, strict=True)]
+    arrays = [array for array in kept if array is not None]
+    if len(arrays) < len(kept):
         try:
             _decode(files, dict(zip(paths, sizes, strict=True)), config)
         except OSError as error:

@@ -1,7 +1,7 @@
 """The device-resident table: what training may see of a federation."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,18 +43,17 @@ class FederatedData(NamedTuple):
 class TestData(NamedTuple):
     """Test samples at the model's input size."""
 
-    __test__ = False  # not a test case for pytest
-
     images: Array  # [T, H, H] uint32 packed pixels
     labels: Array  # [T] int32
     mean: Array
     std: Array
 
 
+TestData.__test__ = False  # type: ignore[attr-defined]  # not a test case for pytest
+
 # Which parts have a leading axis of cells in a grid, as `vmap` wants to be told.
-OF_A_CELL = FederatedData(
-    *(None if name in ("images", "positions", "mean", "std") else 0 for name in FederatedData._fields)
-)
+_SHARED = ("images", "positions", "mean", "std")
+OF_A_CELL: Any = FederatedData(*(None if name in _SHARED else 0 for name in FederatedData._fields))  # type: ignore[arg-type]
 
 
 def to_device(
@@ -73,6 +72,7 @@ def cells_to_host(
     federations: Sequence[Federation], *, image_size: int, resize_to: int
 ) -> tuple[FederatedData, TestData]:
     """The same for federations of one data set and as many clients: NumPy arrays, with a leading axis of cells."""
+    table: Any = FederatedData  # whose fields are arrays of the device elsewhere
     dataset = federations[0].dataset
     samples = [np.concatenate(federation.members) for federation in federations]
     used = np.unique(np.concatenate(samples))
@@ -90,7 +90,7 @@ def cells_to_host(
         return padded(np.where(visible, dataset.train_labels[np.concatenate(federation.members)], HIDDEN))
 
     test = test_to_host(dataset, image_size=image_size)
-    train = FederatedData(
+    train = table(
         images=pack_pixels(resize(dataset.train_images[used], resize_to)),
         rows=stack(lambda federation: padded(np.searchsorted(used, np.concatenate(federation.members)))),
         labels=stack(labels),
@@ -109,7 +109,8 @@ def cells_to_host(
 
 def test_to_host(dataset: Dataset, *, image_size: int) -> TestData:
     """The test set, resized, as NumPy arrays."""
-    return TestData(pack_pixels(resize(dataset.test_images, image_size)), dataset.test_labels, *normalisation(dataset))
+    table: Any = TestData
+    return table(pack_pixels(resize(dataset.test_images, image_size)), dataset.test_labels, *normalisation(dataset))
 
 
 def pack_pixels(images: np.ndarray) -> np.ndarray:

@@ -32,8 +32,8 @@ def run(*arguments):
     return cli.main(["reproduce", *arguments])
 
 
-# They compile a program for every number of clients or subsets.
-SLOW = ("table4", "table6", "table7")
+# They compile a program for every number of clients or subsets, or the same methods again for other shapes.
+SLOW = ("table3", "table4", "table5", "table6", "table7", "figure2")
 
 
 @pytest.mark.parametrize("table", [pytest.param(t, marks=[pytest.mark.slow] * (t in SLOW)) for t in TABLES])
