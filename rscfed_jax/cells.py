@@ -18,7 +18,7 @@ NUMBERS = {
     "train_fraction",
 } - {"warmup_rounds"}
 SECONDS_PER_STEP = 0.007  # of a client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
-OF_DATA = ("dataset", "data_dir", "download", "split")
+OF_DATA = ("dataset", "data_dir", "download", "split", "image_size", "resize")
 WITHOUT_SEED = ("fashion", "svhn", "cifar10", "cifar100")  # data sets whose samples do not depend on the seed
 
 
@@ -34,9 +34,14 @@ class Job(NamedTuple):
         """Whether its run has all its rounds, or its model is no longer finite."""
         if self.directory is None:
             return False
-        if self.directory.diverged.exists():
-            return True
-        return self.directory.summary.exists() and self.directory.read_summary()["rounds"] >= self.config.rounds
+        if self.directory.summary.exists():
+            return self.directory.read_summary()["rounds"] >= self.config.rounds
+        return self.directory.has_diverged
+
+    @property
+    def saved_rounds(self) -> list[int]:
+        """The rounds of which there is a checkpoint."""
+        return [] if self.directory is None else self.directory.saved_rounds
 
 
 class Group(NamedTuple):
@@ -65,36 +70,52 @@ def _samples(config: Config) -> tuple:
 def program_of(config: Config, federation: Federation) -> tuple:
     """What experiments must have in common to run as the cells of one program."""
     static = tuple(value for name, value in config.to_dict().items() if name not in NUMBERS)
-    all_seen = all(visible.all() for visible in federation.label_visible)
     faults = (config.drop_rate > 0, config.byzantine > 0)
-    return (*static, *_samples(config), int(federation.labeled.sum()), all_seen, *faults)
+    return (*static, *_samples(config), int(federation.labeled.sum()), federation.any_unlabeled, *faults)
 
 
-def groups_of(jobs: Sequence[Job], *, most: int | None = None) -> list[Group]:
+def groups_of(
+    jobs: Sequence[Job], *, most: int | None = None, saved: dict[str, list[int] | None] | None = None
+) -> list[Group]:
     """The unfinished jobs in groups that share a program, of at most `most` cells.
 
-    Those that were begun go on together, apart from new ones, which would set them back to the start.
+    Jobs go on together from a checkpoint that they have in common, unless that would cost one of them more rounds than
+    a kill does: new ones begin apart. `saved` tells the checkpoints of each job by name, None for one that is finished;
+    without it the disk is asked.
     """
-    waiting = [job for job in jobs if not job.finished]
-    groups: dict[tuple, Group] = {}
+    saved = saved_by(jobs) if saved is None else saved
+    waiting = [job for job in jobs if saved[job.name] is not None]
+    groups: dict[tuple, list[tuple[Group, set[int]]]] = {}
     for job, federation in zip(waiting, federations(waiting), strict=True):
-        begun = job.directory is not None and job.directory.begun
-        group = groups.setdefault((*program_of(job.config, federation), begun), Group([], []))
-        group.jobs.append(job)
-        group.federations.append(federation)
-    return [
-        Group(group.jobs[start : start + size], group.federations[start : start + size])
-        for group in groups.values()
-        for size in [most or len(group.jobs)]
-        for start in range(0, len(group.jobs), size)
-    ]
+        own = set(saved[job.name] or [])
+        alike = groups.setdefault(program_of(job.config, federation), [])
+        for place, (group, common) in enumerate(alike):
+            shared = common & own
+            newest = max(own | common, default=0)
+            together = (not own and not common) or (
+                bool(shared) and max(shared) >= newest - job.config.checkpoint_every
+            )
+            if together and len(group.jobs) < (most or len(jobs)):
+                group.jobs.append(job)
+                group.federations.append(federation)
+                alike[place] = (group, shared)
+                break
+        else:
+            alike.append((Group([job], [federation]), own))
+    return [group for alike in groups.values() for group, _ in alike]
+
+
+def saved_by(jobs: Sequence[Job]) -> dict[str, list[int] | None]:
+    """What the disk holds: the checkpoints of each job by name, None for one that is finished."""
+    return {job.name: None if job.finished else job.saved_rounds for job in jobs}
 
 
 def estimated_seconds(config: Config, federation: Federation) -> float:
     """A guess at the time of a run from its client steps; only the simple CNN on two CPU cores was measured."""
     steps = -(-federation.sizes // config.batch_size)
     if config.method in ("rscfed", "sso"):
-        per_round = steps.mean() * config.subsets * config.subset_size
+        trainings = config.subsets * config.subset_size
+        per_round = steps.mean() * (min(trainings, config.clients) if config.repeat == "share" else trainings)
     else:
         per_round = steps[federation.labeled].sum() if config.method == "fedavg" else steps.sum()
     warmup = config.warmup_rounds * steps[federation.labeled].sum()
@@ -125,7 +146,7 @@ def describe(groups: Sequence[Group], runs: int) -> Iterator[str]:
 class Ran(NamedTuple):
     """What became of the groups."""
 
-    results: dict[str, Any]  # the `Result` of each finished job by its name; None if its model diverged
+    found: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None]]  # metrics and summary of jobs not on disk
     compilations: int  # of rounds and warm-ups
 
 
@@ -139,25 +160,30 @@ def run_groups(
     """Runs groups one after the other, each as one program, continuing what was interrupted."""
     from rscfed_jax.clients import ClientAxis
     from rscfed_jax.group import Experiment, Stopped, run_together
-    from rscfed_jax.processes import is_first
+    from rscfed_jax.processes import any_of_them, is_first
     from rscfed_jax.progress import RunProgress
 
     for group in groups:  # before anything runs, as JAX must be asked what devices there are
         ClientAxis.create(group.jobs[0].config.chunk, group.jobs[0].config.devices, grid_devices)
-    results: dict[str, Any] = {}
+    found: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None]] = {}
     compilations = 0
     rounds = [group.jobs[0].config.rounds for group in groups]
     with RunProgress(sum(rounds), visible=progress and is_first()) as shown:
         for number, group in enumerate(groups):
-            if stop():
+            if any_of_them(stop()):
                 raise Stopped(f"stopped before group {number + 1} of {len(groups)}")
             names = group.jobs[0].name if len(group.jobs) == 1 else f"{len(group.jobs)} cells as one program"
             shown.begin_part(sum(rounds[:number]), f"group {number + 1} of {len(groups)}: {names}")
             experiments = [
-                Experiment(job.config, federation, job.directory if is_first() else None, job.name)
+                Experiment(job.config, federation, job.directory if is_first() else None, job.name, of_many=True)
                 for job, federation in zip(group.jobs, group.federations, strict=True)
             ]
-            found, compiled = run_together(experiments, shown=shown, resume=True, stop=stop, grid_devices=grid_devices)
+            results, compiled = run_together(
+                experiments, shown=shown, resume=True, stop=stop, grid_devices=grid_devices
+            )
             compilations += compiled
-            results |= {job.name: result for job, result in zip(group.jobs, found, strict=True)}
-    return Ran(results, compilations)
+            for job, result in zip(group.jobs, results, strict=True):
+                if job.directory is None:  # a whole result would keep the group's data and state alive
+                    found[job.name] = ([], None) if result is None else (result.metrics, result.summary)
+            del experiments, results
+    return Ran(found, compilations)

@@ -26,10 +26,6 @@ from rscfed_jax.types import Model
 
 KEPT = 3
 UNFINISHED = ".orbax-checkpoint-tmp"  # what Orbax removes when it starts
-# Of several processes only the first has a directory; it must not wait for the others.
-WRITER_ALONE = ocp.options.MultiprocessingOptions(
-    primary_host=0, active_processes={0}, barrier_sync_key_prefix="writer"
-)
 ROWS = "rows"  # the array that tells which clients are there: not those that were never selected
 LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
@@ -63,7 +59,7 @@ class Checkpoints:
                 cleanup_tmp_directories=not read_only,
                 read_only=read_only,
                 create=False,  # Orbax asks for it with options for processes
-                multiprocessing_options=WRITER_ALONE,
+                multiprocessing_options=_this_process_alone(),
             )
             if not read_only:
                 self.directory.mkdir(parents=True, exist_ok=True)
@@ -159,18 +155,27 @@ class Checkpoints:
         return None
 
 
+def _this_process_alone() -> ocp.options.MultiprocessingOptions:
+    """Of several processes the first alone writes, and each reads by itself; none must wait for the others."""
+    me = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
+    )
+
+
 def read_together(runs: Sequence[Checkpoints], warn: Warn) -> list[Arrays] | None:
-    """The newest checkpoint that all runs of a group have, valid in each; what is newer is removed."""
-    found = None
-    while found is None and (common := set.intersection(*(run.rounds() for run in runs))):
+    """The newest checkpoint that all runs of a group have, valid in each; None where none of them has any."""
+    while common := set.intersection(*(run.rounds() for run in runs)):
         newest = max(common)
         read = [run.read(newest, warn) for run in runs]
         there = [arrays for arrays in read if arrays is not None]
         if len(there) == len(read):
-            found = there
+            return there
     for run in runs:
-        run.forget_after(-1 if found is None else newest)
-    return found
+        if run.rounds():
+            reason = "its group has no valid checkpoint in common; the same command, given again, runs them apart"
+            raise SettingError("out", run.directory.parent, reason)
+    return None
 
 
 class Stored(NamedTuple):

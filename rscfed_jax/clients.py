@@ -75,6 +75,8 @@ class ClientAxis:
         if number > len(there):
             raise SettingError("devices", devices, f"must be from 1 to {len(there)}, the devices that JAX sees here")
         used = there[:number]
+        if len({device.process_index for device in used}) < jax.process_count():
+            raise SettingError("devices", devices, f"must be auto or {len(there)}: every process needs one of its own")
         if len(used) % grid_devices:
             raise SettingError("grid_devices", grid_devices, f"must divide the number of devices, {len(used)}")
         if isinstance(chunk, str):

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rscfed_jax import grids
-from rscfed_jax.cells import describe, groups_of, run_groups
+from rscfed_jax.cells import Group, Job, describe, groups_of, run_groups, saved_by
 from rscfed_jax.config import MAX_INT, Config, SettingError, read_setting, read_size
 from rscfed_jax.data.dataset import Dataset, pixel_statistics
 from rscfed_jax.data.federation import Federation, build_federation
@@ -23,15 +24,14 @@ from rscfed_jax.data.partition import save_partition
 from rscfed_jax.data.sources import dataset_of
 from rscfed_jax.modelfile import check_target, is_model_file
 from rscfed_jax.paper import reproduce
-from rscfed_jax.processes import ALONE, ONE_ENDED, Company
+from rscfed_jax.processes import ALONE, ONE_ENDED, Company, as_letters, from_the_first, is_first
 from rscfed_jax.report.text import as_console
-from rscfed_jax.rundir import RunDirectory, check_stored, load_config
+from rscfed_jax.rundir import METRICS, RunDirectory, check_stored, load_config
 from rscfed_jax.signals import StopSignals
 from rscfed_jax.tensorboard import EventLog
 
 MOST_CLASSES = 20  # that a table shows
 FIGURES = (".png", ".pdf", ".svg")
-METRICS = ("accuracy", "auc", "precision", "recall")
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def train(arguments: argparse.Namespace) -> int:
             experiment.train(config, out=directory.path, resume=arguments.resume, **common, **hook)
 
     code = _stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags goes on")
-    if code == 0 and company.writes:
+    if code == 0 and is_first():
         _print_result(directory.read_summary(), directory)
     return code
 
@@ -98,7 +98,7 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
             work(signals.received)
         except Stopped as stopped:
             print(f"{stopped}; {go_on}", file=sys.stderr)
-            return 128 + (signals.number or 0)
+            return 128 + (signals.number or signal.SIGTERM)  # none: another process has got it
         except DivergedError as error:
             print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
             return 3
@@ -136,7 +136,7 @@ def _count(arguments: argparse.Namespace, name: str) -> int | None:
     text = getattr(arguments, name)
     if text is None:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_INT:
+    if not text.isdecimal() or len(text) > len(str(MAX_INT)) or not 1 <= int(text) <= MAX_INT:
         raise SettingError(name, text, "must be a whole number of at least 1")
     return int(text)
 
@@ -147,21 +147,20 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
     settings = {"rounds": 1000} | settings_of(arguments)
     dataset = settings.get("dataset", "fashion")
     out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
-    jobs = reproduce.plan(arguments.table, settings, seeds=seeds, out=out)
-    groups = groups_of([job.job for job in jobs])
+    jobs = reproduce.plan(arguments.table, settings, seeds=seeds, out=out, check=company.writes)
     if arguments.dry_run:
         for job in jobs:
             given = " ".join(f"{name}={value}" for name, value in job.cell.settings.items())
             print(f"{job.cell.name:<28} seed {job.config.seed}  {'finished' if job.job.finished else '':<9} {given}")
-        print(*describe(groups, len(jobs)), sep="\n")
+        print(*describe(groups_of([job.job for job in jobs]), len(jobs)), sep="\n")
         return 0
-    start_jax(company)
+    groups = _grouped([job.job for job in jobs], company)
 
     def work(stop: Callable[[], bool]) -> None:
         run_groups(groups, progress=not arguments.quiet, stop=stop)
 
     code = _stoppable(work, command="reproduce", go_on="the same command goes on")
-    if code == 0 and company.writes:
+    if code == 0 and is_first():
         print(reproduce.write_report(arguments.table, jobs, seeds=seeds, out=out))
         print(f"files: {out}/table.md, table.csv, curves.png")
     return code
@@ -176,14 +175,13 @@ def grid(arguments: argparse.Namespace) -> int:
     if not axes:
         raise SettingError("set", "", "is missing; as in --set beta=0,100,1e4 --set tau=0.5,1")
     out = arguments.out or f"runs/grid-{'-'.join(axes)}"
-    cells = grids.cells_of(settings, axes, seeds=seeds, out=out)
+    cells = grids.cells_of(settings, axes, seeds=seeds, out=out, check=company.writes)
     jobs = [job for cell in cells for job in cell.jobs]
-    groups = groups_of(jobs, most=most)
     if arguments.dry_run:
-        print(*(f"{job.name}: finished" for job in jobs if job.finished), sep="\n")
-        print(*describe(groups, len(jobs)), sep="\n")
+        finished = (f"{job.name}: finished" for job in jobs if job.finished)
+        print(*finished, *describe(groups_of(jobs, most=most), len(jobs)), sep="\n")
         return 0
-    start_jax(company)
+    groups = _grouped(jobs, company, most=most)
     result: list[grids.GridResult] = []
 
     def work(stop: Callable[[], bool]) -> None:
@@ -191,11 +189,25 @@ def grid(arguments: argparse.Namespace) -> int:
         result.append(grids.run_cells(cells, groups, out=out, grid_devices=grid_devices, **shown))
 
     code = _stoppable(work, command="grid", go_on="the same command goes on")
-    if code == 0 and company.writes:
+    if code == 0 and is_first():
         print(as_console(grids.summary_lines(result[0])))
         print(f"{len(jobs)} runs, {result[0].compilations} programs compiled")
         print(f"files: {out}/grid.csv, summary.csv, summary.md{', heatmap.png' if len(axes) == 2 else ''}")
     return code
+
+
+def _grouped(jobs: Sequence[Job], company: Company, *, most: int | None = None) -> list[Group]:
+    """Starts JAX, and groups the jobs as the disk of the first process has them.
+
+    Alone, data are loaded first, so that what is wrong with them is told at once.
+    """
+    groups = groups_of(jobs, most=most) if company.alone else []
+    start_jax(company)
+    if company.alone:
+        return groups
+    told = from_the_first({"saved": as_letters(saved_by(jobs) if is_first() else None)})
+    assert told is not None
+    return groups_of(jobs, most=most, saved=json.loads(told["saved"].tobytes()))
 
 
 def plan(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from rscfed_jax.metrics import Metrics, evaluate
 from rscfed_jax.processes import is_first
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.rundir import RunDirectory
-from rscfed_jax.simulation import make_network
+from rscfed_jax.simulation import make_network, model_like
 from rscfed_jax.stored_model import load_model
 
 
@@ -58,9 +58,7 @@ def evaluate_run(path: str | Path, config: Config) -> tuple[Metrics, int | None]
     The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file.
     """
     dataset = dataset_of(config)
-    network = make_network(config, dataset.classes)
-    images = jnp.zeros((3, config.image_size, config.image_size, 1))
-    like = jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))
+    network, like = make_network(config, dataset.classes), model_like(config, dataset.classes)
     model, round_ = load_model(path, like, setting="PATH")
     return evaluate(network, model, jax.tree.map(jnp.asarray, test_to_host(dataset, image_size=config.image_size)))[
         0

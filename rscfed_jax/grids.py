@@ -12,9 +12,8 @@ from rscfed_jax.cells import Group, Job, groups_of, run_groups
 from rscfed_jax.config import Config, SettingError, read_setting
 from rscfed_jax.processes import is_first
 from rscfed_jax.report.text import as_csv, as_markdown, spread
-from rscfed_jax.rundir import RunDirectory, write_json, write_whole
+from rscfed_jax.rundir import METRICS, RunDirectory, check_stored, write_json, write_whole
 
-METRICS = ("accuracy", "auc", "precision", "recall")
 LOGGED = ("labeled_loss", "consistency_loss", "broken_clients", "dropped_clients", "attacker_weight")
 SENT = ("models_down", "models_up", "bytes_down", "bytes_up", "seconds")
 
@@ -46,8 +45,9 @@ def parse_axes(texts: Sequence[str], given: dict[str, Any]) -> dict[str, list[An
             raise SettingError("set", text, f"{name} is there twice; give all its values at once")
         parts = [part.strip() for part in values.split(",")]
         check_axis(name, parts, given, text)
-        field = Config.__dataclass_fields__[name]
-        axes[name] = [part == "true" if field.type is bool else read_setting(name, part) for part in parts]
+        is_switch = Config.__dataclass_fields__[name].type is bool
+        axes[name] = [read_setting(name, part.lower() if is_switch else part) for part in parts]
+        check_axis(name, axes[name], given, text)
     return axes
 
 
@@ -64,12 +64,15 @@ def check_axis(name: str, values: Sequence[Any], given: dict[str, Any], text: ob
         raise SettingError("set", text, "must be NAME=VALUE,VALUE,... with at least one value and no empty one")
     if len(set(values)) < len(values):
         raise SettingError("set", text, "holds a value twice")
-    if Config.__dataclass_fields__[name].type is bool and not {*map(str, values)} <= {"true", "false", "True", "False"}:
-        raise SettingError("set", text, "must be true, false or both")
 
 
-def cells_of(settings: dict[str, Any], axes: dict[str, list[Any]], *, seeds: int, out: str | Path | None) -> list[Cell]:
-    """Every combination of values, with a job for each seed; settings are checked, nothing is written."""
+def cells_of(
+    settings: dict[str, Any], axes: dict[str, list[Any]], *, seeds: int, out: str | Path | None, check: bool = True
+) -> list[Cell]:
+    """Every combination of values, with a job for each seed; settings are checked, nothing is written.
+
+    `check`: the directories are looked at as well, which is for the process that writes.
+    """
     first = settings.get("seed", 0)
     cells = []
     for values in product(*axes.values()):
@@ -78,11 +81,18 @@ def cells_of(settings: dict[str, Any], axes: dict[str, list[Any]], *, seeds: int
         jobs = []
         for seed in range(first, first + seeds):
             config = Config(**settings | varied | {"seed": seed})
+            if config.init_from is not None:
+                check_stored(config.init_from, setting="init_from")
             directory = None if out is None else RunDirectory(Path(out) / "cells" / f"{name}-seed{seed}")
-            if directory is not None:
+            if directory is not None and check:
                 directory.check(config, resume=True)
             jobs.append(Job(f"{name}, seed {seed}", config, directory))
         cells.append(Cell(varied, jobs))
+    names = [job.name for cell in cells for job in cell.jobs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SettingError(
+            "set", twice, "two cells would have this name; give them values that differ in their letters"
+        )
     return cells
 
 
@@ -132,10 +142,8 @@ def run_cells(
 
     def found(job: Job) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         if job.directory is None:
-            result = ran.results[job.name]
-            return ([], None) if result is None else (result.metrics, result.summary)
-        has_diverged = job.directory.diverged.exists()
-        return job.directory.read_metrics(), None if has_diverged else job.directory.read_summary()
+            return ran.found[job.name]
+        return job.directory.read_metrics(), None if job.directory.has_diverged else job.directory.read_summary()
 
     rows, summary = [], []
     for cell in cells:
@@ -173,8 +181,9 @@ def write_result(result: GridResult, out: Path, *, groups: int) -> None:
         write_whole(out / "grid.csv", as_csv(result.rows))
         write_whole(out / "summary.csv", as_csv(result.summary))
         write_whole(out / "summary.md", as_markdown(summary_lines(result)))
-        facts = {"axes": result.axes, "groups": groups, "compilations": result.compilations}
-        write_json(out / "grid.json", facts)
+        if groups:  # else nothing was run, and what the file says still holds
+            facts = {"axes": result.axes, "groups": groups, "compilations": result.compilations}
+            write_json(out / "grid.json", facts)
         if len(result.axes) == 2:
             from rscfed_jax.report.plots import plot_heatmap
 
@@ -202,4 +211,6 @@ def summary_lines(result: GridResult) -> list[list[str]]:
 
 
 def _as_text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as a reader writes it: 10000 instead of 10000.0, but with all its digits."""
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)

@@ -76,6 +76,7 @@ class Experiment:
     federation: Federation
     directory: RunDirectory | None = None  # nothing is written without one
     name: str = "the run"
+    of_many: bool = False  # others go on when this one diverges
     on_record: Callable[[Record], None] = lambda record: None
     checkpoints: Checkpoints | None = None
     history: History = None  # type: ignore[assignment]  # it has one from its first moment in a group on
@@ -166,6 +167,7 @@ class Group:
                 saved = until
             if stopping:
                 self._wait()
+                any_of_them(False)  # the others wait until the first has written
                 raise Stopped(f"stopped after round {until}")
             shown.update(until, accuracy=self._best_accuracy(), seconds_per_round=self.seconds / (until - start))
         if any(each.active and each.history.records[-1]["round"] < config.rounds for each in self.experiments):
@@ -242,7 +244,7 @@ class Group:
                     check_finite(own, first=first)
             except DivergedError as error:
                 experiment.diverged = error
-                if len(self.experiments) > 1:
+                if experiment.of_many:
                     self._put_aside(experiment, error)
 
     def _put_aside(self, experiment: Experiment, error: DivergedError) -> None:
@@ -330,6 +332,8 @@ class Group:
             experiment.history = stored.history
             if experiment.directory is not None:
                 experiment.directory.rewrite_metrics(experiment.history.records)
+            if experiment.checkpoints is not None:
+                experiment.checkpoints.forget_after(int(stored.state.round))
         states += states[-1:] * (len(self.state.round) - len(states))
         placed = self.axis.place(jax.tree.map(lambda *leaves: np.stack(leaves), *states), GRID)
         self.state = placed._replace(key=jax.random.wrap_key_data(placed.key), clients=clients)
@@ -357,6 +361,7 @@ class Group:
             elif directory is not None:
                 with directory.refusing():
                     write_json(directory.summary, summary)
+                    directory.diverged.unlink(missing_ok=True)
                     plot_curves({config.method: history.records}, directory.curve)
             model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
             results[number] = Result(

@@ -21,7 +21,7 @@ from rscfed_jax.local.objective import Batch, Bulletin
 from rscfed_jax.local.training import LocalTraining, init_client, train_step
 from rscfed_jax.methods import METHODS
 from rscfed_jax.report.text import as_console
-from rscfed_jax.simulation import any_unlabeled, make_network
+from rscfed_jax.simulation import make_network, model_like
 
 CLIENT_COUNTS = (10, 50, 500, 10_000)
 BYTES_PER_PIXEL = 4
@@ -61,13 +61,6 @@ class Estimate:
         return rounds * self.flops_per_round / flops_per_second / 3600
 
 
-def model_like(config: Config, classes: int) -> Any:
-    """Shapes and types of a model."""
-    network = make_network(config, classes)
-    images = jnp.zeros((3, config.image_size, config.image_size, 1))
-    return jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))
-
-
 def tree_bytes(tree: Any) -> int:
     """Bytes of the arrays of a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
@@ -103,7 +96,7 @@ def estimate(config: Config, federation: Federation, step_flops: float, *, clien
         steps_per_round = float(steps.mean() * (min(models, clients) if config.repeat == "share" else models))
     else:
         steps_per_round = float(steps[labeled].sum() if config.method == "fedavg" else steps.sum())
-    own = client_bytes(config, model, with_teacher=method.teacher and any_unlabeled(federation))
+    own = client_bytes(config, model, with_teacher=method.teacher and federation.any_unlabeled)
     return Estimate(
         clients=clients,
         models_per_round=models,
@@ -164,7 +157,7 @@ def group_bytes(configs: Sequence[Config], federations: Sequence[Federation]) ->
     states = 0
     for config, federation in zip(configs, federations, strict=True):
         model = model_like(config, federation.dataset.classes)
-        with_teacher = METHODS[config.method](config).teacher and any_unlabeled(federation)
+        with_teacher = METHODS[config.method](config).teacher and federation.any_unlabeled
         states += config.clients * client_bytes(config, model, with_teacher=with_teacher)
         states += (3 + _models(config, federation.labeled)) * tree_bytes(model)
     return states + max(image_bytes(*pair) for pair in zip(configs, federations, strict=True))
@@ -174,14 +167,15 @@ def as_lines(config: Config, federation: Federation, *, memory: float, flops: fl
     """The plan for a reader, and as one JSON object in its last line."""
     devices = ClientAxis.create(config.chunk, config.devices).devices
     model = model_like(config, federation.dataset.classes)
-    with_teacher = METHODS[config.method](config).teacher and any_unlabeled(federation)
+    with_teacher = METHODS[config.method](config).teacher and federation.any_unlabeled
     step = measure_step(config, federation.dataset.classes, with_teacher=with_teacher)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
     yield f"{config.model}: {parameters:,} parameters, {_size(tree_bytes(model))}"
     own = client_bytes(config, model, with_teacher=with_teacher)
     yield f"a client keeps {_size(own)} between selections (teacher and momentum; --client-state {config.client_state})"
     yield f"a local step of {config.batch_size} images: {step.flops / 1e6:,.0f} MFLOP, by XLA's count"
-    counts = sorted({config.clients, *CLIENT_COUNTS})
+    fewest = config.subset_size if config.method in ("rscfed", "sso") else 1
+    counts = sorted({config.clients, *(count for count in CLIENT_COUNTS if count >= fewest)})
     rows = [estimate(config, federation, step.flops, clients=count, devices=devices) for count in counts]
     yield f"on {devices} device{'s' if devices > 1 else ''}, with the {int(federation.sizes.sum()):,} samples shared:"
     lines = [["clients", "state", "data", "models", "steps", "GFLOP", "down", "up", "chunk", "hours"]]

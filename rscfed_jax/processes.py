@@ -3,12 +3,12 @@
 JAX is imported when it is needed, so that flags are checked at once.
 """
 
-import io
+import json
 import os
 import socket
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ PATIENCE = 60  # seconds in which all processes must have come, and after which 
 MOST_PROCESSES = 100_000
 # Variables in which a scheduler says how many processes it has started, and which one this is.
 SCHEDULERS = (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
+LONGEST_NUMBER = 6
 ONE_ENDED = 4  # exit code of a process whose companions have ended
 
 
@@ -34,8 +35,8 @@ class Company(NamedTuple):
         flags = {"coordinator": coordinator, "num_processes": number, "process_id": process}
         given = [name for name, text in flags.items() if text is not None]
         if not given:
-            ranks = [os.environ.get(name, "") for _, name in SCHEDULERS]
-            return cls(process=next((int(rank) for rank in ranks if rank.isdecimal() and _in_a_cluster()), 0))
+            ranks = [os.environ.get(name, "") for _, name in SCHEDULERS if _in_a_cluster()]
+            return cls(process=next((int(rank) for rank in ranks if _is_number(rank)), 0))
         if missing := [name for name in flags if name not in given]:
             needed = ", ".join("--" + name.replace("_", "-") for name in missing)
             raise SettingError(given[0], flags[given[0]], f"needs {needed} as well")
@@ -44,13 +45,18 @@ class Company(NamedTuple):
         assert number is not None
         assert process is not None
         host, _, port = coordinator.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        if not host or not _is_number(port) or not 0 < int(port) < 65536:
             raise SettingError("coordinator", coordinator, "must be HOST:PORT, the address of process 0")
-        if not number.isdecimal() or not 1 <= int(number) <= MOST_PROCESSES:
+        if not _is_number(number) or not 1 <= int(number) <= MOST_PROCESSES:
             raise SettingError("num_processes", number, f"must be a whole number from 1 to {MOST_PROCESSES}")
-        if not process.isdecimal() or int(process) >= int(number):
+        if not _is_number(process) or int(process) >= int(number):
             raise SettingError("process_id", process, f"must be from 0 to {int(number) - 1}")
         return cls(coordinator, int(number), int(process))
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is but this process."""
+        return self.coordinator is None and not _in_a_cluster()
 
     @property
     def writes(self) -> bool:
@@ -65,24 +71,20 @@ def connect(company: Company) -> None:
     """Joins the other processes by JAX's own means, before JAX is used for anything else."""
     import jax
 
-    if company.coordinator is None:
-        if _in_a_cluster() and not jax.distributed.is_initialized():
-            jax.distributed.initialize(heartbeat_timeout_seconds=PATIENCE)
+    if company.alone or jax.distributed.is_initialized():
         return
     address = company.coordinator
-    if company.process > 0:
-        _wait_for(address)
+    flags: dict[str, Any] = {}  # for a scheduler's processes, which JAX finds by itself
+    if address is not None:
+        flags = {"coordinator_address": address, "num_processes": company.number, "process_id": company.process}
+        flags["initialization_timeout"] = PATIENCE
+        if company.process > 0:
+            _wait_for(address)
     try:
-        jax.distributed.initialize(
-            address,
-            company.number,
-            company.process,
-            initialization_timeout=PATIENCE,
-            heartbeat_timeout_seconds=PATIENCE,
-        )
+        jax.distributed.initialize(**flags, heartbeat_timeout_seconds=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingError("coordinator", address, f"the processes did not meet in {PATIENCE} s: {reason}") from None
+        named = address or "of the scheduler"
+        raise SettingError("coordinator", named, f"the processes did not meet: {str(error).splitlines()[0]}") from None
 
 
 def leave(code: int) -> int:
@@ -97,8 +99,11 @@ def leave(code: int) -> int:
 def _in_a_cluster() -> bool:
     """Whether a scheduler that JAX knows has started several processes of this program."""
     counts = [os.environ.get(name, "1") for name, _ in SCHEDULERS]
-    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
-    return any(count.isdecimal() and int(count) > 1 for count in counts) or len(hosts) > 1
+    return any(_is_number(count) and int(count) > 1 for count in counts)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= LONGEST_NUMBER
 
 
 def _wait_for(coordinator: str) -> None:
@@ -107,9 +112,9 @@ def _wait_for(coordinator: str) -> None:
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=5).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
             return
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             if time.monotonic() > until:
                 raise SettingError("coordinator", coordinator, f"does not answer in {PATIENCE} s: {error}") from None
             time.sleep(0.5)
@@ -130,21 +135,28 @@ def any_of_them(flag: bool) -> bool:
     return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
+def as_letters(content: object) -> np.ndarray:
+    """JSON as an array, to be sent."""
+    return np.frombuffer(json.dumps(content).encode(), np.uint8)
+
+
 def from_the_first(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray] | None:
-    """Named arrays that the first process has, or None, for all of them."""
+    """Named arrays that the first process has, or None, for all of them; the others' own do not count."""
     import jax
     from jax.experimental import multihost_utils
 
     if jax.process_count() == 1:
         return arrays
-    content = b""
-    if arrays is not None:
-        file = io.BytesIO()
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
-        content = file.getvalue()
-    size = int(multihost_utils.broadcast_one_to_all(np.int64(len(content))))
-    if not size:
+    forms = None if arrays is None else {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+    # First how long the list is, then the list, then one array after the other: each is the largest thing in memory.
+    letters = as_letters(forms)
+    length = int(multihost_utils.broadcast_one_to_all(np.int32(len(letters))))
+    letters = letters if is_first() else np.zeros(length, np.uint8)
+    forms = json.loads(np.asarray(multihost_utils.broadcast_one_to_all(letters)).tobytes())
+    if forms is None:
         return None
-    text = np.frombuffer(content, np.uint8) if is_first() else np.zeros(size, np.uint8)
-    with np.load(io.BytesIO(np.asarray(multihost_utils.broadcast_one_to_all(text)).tobytes())) as received:
-        return dict(received)
+    own = arrays if arrays is not None and is_first() else {}
+    return {
+        name: np.asarray(multihost_utils.broadcast_one_to_all(own.get(name, np.zeros(shape, dtype))))
+        for name, (shape, dtype) in forms.items()
+    }

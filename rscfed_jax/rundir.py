@@ -13,6 +13,7 @@ from typing import Any
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.modelfile import ENDINGS, is_model_file, read_tensors
 
+METRICS = ("accuracy", "auc", "precision", "recall")  # as the files of a run name them
 MAY_CHANGE = ("rounds", "checkpoint_every")  # a resumed run may differ in these; rounds only upward
 
 
@@ -31,9 +32,16 @@ class RunDirectory:
         self.lock = self.path / ".lock"
 
     @property
-    def begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return self.checkpoints.is_dir() and any(path.name.isdecimal() for path in self.checkpoints.iterdir())
+    def saved_rounds(self) -> list[int]:
+        """The rounds of which there is a checkpoint, damaged or not."""
+        if not self.checkpoints.is_dir():
+            return []
+        return sorted(int(path.name) for path in self.checkpoints.iterdir() if path.name.isdecimal())
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it is a cell whose model is no longer finite; a run that was later finished by itself is none."""
+        return self.diverged.exists() and not self.summary.exists()
 
     def check(self, config: Config, *, resume: bool) -> None:
         """Refuses a directory that holds another run or cannot be written."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -38,6 +38,13 @@ def make_network(config: Config, classes: int) -> nn.Module:
     """The network of every client."""
     more = {"stem": config.stem} if config.model == "resnet18" else {}
     return MODELS[config.model](classes, conv=config.conv, dtype=jnp.dtype(config.dtype), **more)
+
+
+def model_like(config: Config, classes: int) -> Any:
+    """Shapes and types of a model."""
+    network = make_network(config, classes)
+    images = jnp.zeros((3, config.image_size, config.image_size, 1))
+    return jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))
 
 
 def make_algorithms(
@@ -84,7 +91,7 @@ def build_cells(
     network = make_network(config, federations[0].dataset.classes)
     method = method or METHODS[config.method](config)
     # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
-    with_teacher = method.teacher and any_unlabeled(federations[0])
+    with_teacher = method.teacher and federations[0].any_unlabeled
     axis = ClientAxis.create(config.chunk, config.devices, grid_devices)
     algorithm, warmup = make_algorithms(config, network, method, axis, with_teacher=with_teacher)
     data, test = cells_to_host(federations, image_size=config.image_size, resize_to=config.resize)
@@ -101,11 +108,6 @@ def build_cells(
         test=axis.place(test),
         hyper=hyper,
     )
-
-
-def any_unlabeled(federation: Federation) -> bool:
-    """Whether any client holds a sample without a label."""
-    return not all(visible.all() for visible in federation.label_visible)
 
 
 def cell_of(simulation: Simulation, number: int) -> Simulation:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from rscfed_jax.cells import NUMBERS, Job, groups_of, program_of
+from rscfed_jax.cells import NUMBERS, Job, federations, groups_of, program_of
 from rscfed_jax.clients import CLIENTS, GRID, ClientAxis
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.data.federation import build_federation
@@ -136,6 +136,28 @@ def test_seeds_of_a_data_set_that_does_not_depend_on_them_run_together():
     assert group.jobs == jobs
     assert group.federations[0].dataset is group.federations[2].dataset
     assert [len(part.jobs) for part in groups_of(jobs, most=2)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("saved", "groups"),
+    [
+        ({"a": [], "b": [], "c": []}, ["abc"]),
+        ({"a": [20, 30, 40], "b": [20, 30], "c": []}, ["ab", "c"]),  # killed while it saved; a new one begins apart
+        ({"a": [20, 30, 40], "b": [10], "c": [10]}, ["a", "bc"]),  # nothing in common
+        ({"a": [10, 90, 100], "b": [10], "c": [90, 100]}, ["ac", "b"]),  # in common, but long ago
+        ({"a": None, "b": [10], "c": [10]}, ["bc"]),  # finished
+    ],
+)
+def test_cells_go_on_together_where_that_costs_no_more_than_a_kill(saved, groups):
+    jobs = [Job(name, Config(train_fraction=0.01), None) for name in "abc"]
+    found = groups_of(jobs, saved=saved)
+    assert ["".join(job.name for job in group.jobs) for group in found] == groups
+
+
+def test_cells_of_other_image_sizes_do_not_share_pictures():
+    jobs = [Job(str(size), Config(train_fraction=0.01, image_size=size), None) for size in (16, 32)]
+    first, second = federations(jobs)
+    assert first.dataset is not second.dataset
 
 
 def test_every_number_of_the_program_is_one_that_cells_may_differ_in():

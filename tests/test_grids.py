@@ -8,8 +8,10 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax import grids, group
+from rscfed_jax.cells import Job
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.grids import cells_of, parse_axes
+from rscfed_jax.rundir import RunDirectory
 from tests.test_cli import TINY, run
 from tests.test_experiment import SETTINGS, untimed
 from tests.test_survival import StopAfter
@@ -19,12 +21,12 @@ AXES = {"beta": [0.0, 1e4], "tau": [0.5, 1.0]}
 
 
 def test_values_are_read_as_their_settings_are():
-    axes = parse_axes(["beta=0,100,1e4", "labeled-share=0.5,off", "--flip=true,false", "subsets=3, 5"], {})
+    axes = parse_axes(["beta=0,100,1e4", "labeled-share=0.5,off", "--flip=true,false", "ema_warmup=True"], {})
     assert axes == {
         "beta": [0.0, 100.0, 1e4],
         "labeled_share": [0.5, "off"],
         "flip": [True, False],
-        "subsets": [3, 5],
+        "ema_warmup": [True],
     }
 
 
@@ -36,11 +38,12 @@ def test_values_are_read_as_their_settings_are():
         (["beta="], "--set beta=: must be NAME=VALUE,VALUE,... with at least one value"),
         (["beta=1,,2"], "--set beta=1,,2: must be NAME=VALUE,VALUE,... with at least one value and no empty one"),
         (["beta=1,1"], "--set beta=1,1: holds a value twice"),
+        (["beta=100,1e2"], "--set beta=100,1e2: holds a value twice"),
         (["beta=1", "beta=2"], "--set beta=2: beta is there twice"),
         (["tau=1"], "--set tau=1: --tau is given as well"),
         (["seed=1,2"], "--set seed=1,2: seeds vary by --seeds N"),
         (["beta=x"], "--beta x: must be a number of at least 0"),
-        (["flip=maybe"], "--set flip=maybe: must be true, false or both"),
+        (["flip=maybe"], "--flip maybe: must be true or false"),
     ],
 )
 def test_wrong_axes_are_refused(texts, said):
@@ -59,6 +62,9 @@ def test_wrong_axes_are_refused(texts, said):
         (["--set", "beta=1", "--grid-devices", "x"], "--grid-devices x: must be a whole number of at least 1"),
         (["--set", "beta=1", "--grid-devices", "3"], "--grid-devices 3: must divide the number of devices, 1"),
         (["--set", "beta=1", "--cells-at-once", "0"], "--cells-at-once 0: must be a whole number of at least 1"),
+        (["--set", "beta=1", "--cells-at-once", "9" * 5000], "must be a whole number of at least 1"),
+        (["--set", "beta=1", "--init-from", "nowhere"], "--init-from nowhere: is not a run directory"),
+        (["--set", "partition_file=a/b.npz,a-b.npz"], "--set partition_file-a-b.npz, seed 0: two cells would have"),
         (["--set", "beta=1", "--coordinator", "here"], "--coordinator here: needs --num-processes, --process-id"),
     ],
 )
@@ -80,6 +86,8 @@ def test_a_cell_has_a_job_for_each_seed(tmp_path):
     assert [cell.settings for cell in cells[:2]] == [{"beta": 0.0, "tau": 0.5}, {"beta": 0.0, "tau": 1.0}]
     assert [job.config.seed for job in cells[0].jobs] == [5, 6]
     assert cells[3].jobs[0].directory.path.name == "beta-10000_tau-1-seed5"
+    close = cells_of(CONFIG.given(), {"beta": [1234567.0, 1234568.0]}, seeds=1, out=None)
+    assert [cell.jobs[0].name for cell in close] == ["beta-1234567.0, seed 0", "beta-1234568.0, seed 0"]
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +190,23 @@ def test_a_cell_that_diverges_does_not_end_the_others(tmp_path, monkeypatch, cap
     assert [record["round"] for record in records(cell)] == [0, 2]
     again = rj.grid(CONFIG, AXES, out=tmp_path / "grid")
     assert (again.compilations, again.summary) == (0, result.summary)
+
+
+def test_a_cell_alone_in_its_program_may_diverge_too(tmp_path, monkeypatch, capsys):
+    def diverge(self, reports, *, first):
+        raise rj.DivergedError("the global model is no longer finite")
+
+    monkeypatch.setattr(group.History, "add_rounds", diverge)
+    result = rj.grid(CONFIG, {"beta": [0.0]}, out=tmp_path / "grid")
+    assert (result.summary[0]["diverged"], result.summary[0]["accuracy"]) == (1, None)
+    assert "the others go on" in capsys.readouterr().err
+    cell = tmp_path / "grid" / "cells" / "beta-0-seed0"
+    assert Job("", CONFIG, RunDirectory(cell)).finished
+    # Continued by itself, it is a run like any other.
+    monkeypatch.undo()
+    rj.train(CONFIG.replace(beta=0.0), out=cell, resume=True)
+    assert not (cell / "diverged.json").exists()
+    assert rj.grid(CONFIG, {"beta": [0.0]}, out=tmp_path / "grid").summary[0]["diverged"] == 0
 
 
 def test_means_and_deviations_are_over_seeds():

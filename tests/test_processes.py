@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
@@ -41,6 +42,8 @@ def test_the_flags_name_the_company(monkeypatch):
         (("host:1", "x", "0"), "--num-processes x: must be a whole number from 1"),
         (("host:1", "2", "2"), "--process-id 2: must be from 0 to 1"),
         (("host:1", "2", "-1"), "--process-id -1: must be from 0 to 1"),
+        (("host:1", "9" * 5000, "0"), ": must be a whole number from 1"),
+        (("host:" + "9" * 5000, "2", "0"), ": must be HOST:PORT"),
     ],
 )
 def test_wrong_flags_are_refused(flags, said):
@@ -63,11 +66,24 @@ def free_port():
         return server.getsockname()[1]
 
 
-def test_a_coordinator_that_does_not_answer_is_named(monkeypatch):
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "a..b"])
+def test_a_coordinator_that_does_not_answer_is_named(monkeypatch, host):
     monkeypatch.setattr(processes, "PATIENCE", 0.1)
-    address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(SettingError, match=rf"--coordinator {address}: does not answer in 0.1 s"):
+    address = f"{host}:{free_port()}"
+    with pytest.raises(SettingError) as error:
         processes.connect(Company(address, 2, 1))
+    assert f"--coordinator {address}: does not answer in 0.1 s" in str(error.value)
+
+
+def test_a_scheduler_that_jax_cannot_follow_is_named(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **_: refuse())
+
+    def refuse():
+        raise ValueError("coordinator_address should be defined.")
+
+    with pytest.raises(SettingError, match=r"--coordinator of the scheduler: the processes did not meet: coordinator"):
+        processes.connect(ALONE)
 
 
 class Two:
@@ -119,11 +135,15 @@ def test_two_processes_give_the_run_of_one_and_it_goes_on_with_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_grid_on_two_processes(tmp_path):
-    arguments = ["grid", *BASE, "--rounds", "2", "--set", "beta=0,100,1e4", "--grid-devices", "2", "--out", "grid"]
-    codes, said = Two(tmp_path, *arguments).end()
+def test_a_grid_on_two_processes_begins_with_a_run_and_goes_on(tmp_path):
+    codes, said = Two(tmp_path, "train", *BASE, "--rounds", "1", "--out", "first").end()
     assert codes == [0, 0], said
-    assert len((tmp_path / "grid" / "summary.csv").read_text().splitlines()) == 4
+    for rounds in ("2", "3"):
+        flags = ["--rounds", rounds, "--init-from", "first", "--set", "beta=0,100,1e4", "--grid-devices", "2"]
+        codes, said = Two(tmp_path, "grid", *BASE, *flags, "--out", "grid").end()
+        assert codes == [0, 0], said
+        assert len((tmp_path / "grid" / "summary.csv").read_text().splitlines()) == 4
+    assert "resumed at round 2" in said[0]
 
 
 @pytest.mark.slow

@@ -31,6 +31,11 @@ class Federation(NamedTuple):
         return np.array([visible.any() for visible in self.label_visible])
 
     @property
+    def any_unlabeled(self) -> bool:
+        """Whether any client holds a sample without a label."""
+        return not all(visible.all() for visible in self.label_visible)
+
+    @property
     def class_counts(self) -> np.ndarray:
         """[N, classes] samples of each class that each client holds, hidden labels included."""
         return partition.class_counts(self.members, self.dataset.train_labels, self.dataset.classes)

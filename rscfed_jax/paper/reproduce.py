@@ -12,9 +12,7 @@ from rscfed_jax import cells
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.paper.tables import DECIDED, TABLES, Cell, cells_of
 from rscfed_jax.report.text import as_console, as_markdown, spread
-from rscfed_jax.rundir import RunDirectory
-
-METRICS = ("accuracy", "auc", "precision", "recall")
+from rscfed_jax.rundir import METRICS, RunDirectory, check_stored
 
 
 class Job(NamedTuple):
@@ -45,7 +43,7 @@ class Row(NamedTuple):
     models_up: float  # models sent to the server in a round
 
 
-def plan(table: str, settings: dict[str, Any], *, seeds: int, out: str | Path) -> list[Job]:
+def plan(table: str, settings: dict[str, Any], *, seeds: int, out: str | Path, check: bool = True) -> list[Job]:
     """Every run of a table, its settings checked; nothing runs and nothing is written."""
     dataset = settings.get("dataset", Config.__dataclass_fields__["dataset"].default)
     jobs = []
@@ -56,7 +54,10 @@ def plan(table: str, settings: dict[str, Any], *, seeds: int, out: str | Path) -
             except SettingError as error:
                 raise SettingError("TABLE", table, f"{cell.name} does not fit: {error}") from None
             directory = RunDirectory(Path(out) / "cells" / f"{cell.name}-seed{seed}")
-            directory.check(config, resume=True)
+            if config.init_from is not None:
+                check_stored(config.init_from, setting="init_from")
+            if check:
+                directory.check(config, resume=True)
             jobs.append(Job(cell, cells.Job(f"{cell.name}, seed {seed}", config, directory)))
     return jobs
 
@@ -67,19 +68,23 @@ def run(jobs: list[Job], *, progress: bool, stop: Callable[[], bool] = lambda: F
 
 
 def rows_of(jobs: list[Job]) -> list[Row]:
-    """A row for each cell, from the finished runs of its seeds."""
+    """A row for each cell, from the runs of its seeds; not a number where all of them diverged."""
+
+    def mean(values: list[float]) -> float:
+        return float(np.mean(values)) if values else float("nan")
+
     rows = []
     for name in dict.fromkeys(job.cell.name for job in jobs):
         mine = [job for job in jobs if job.cell.name == name]
-        summaries = [job.directory.read_summary() for job in mine]
+        summaries = [job.directory.read_summary() for job in mine if not job.directory.has_diverged]
         finals = {name: [summary["final"][name] for summary in summaries] for name in METRICS}
         rows.append(
             Row(
                 mine[0].cell,
-                mean={name: float(np.mean(values)) for name, values in finals.items()},
+                mean={name: mean(values) for name, values in finals.items()},
                 std={name: spread(values) for name, values in finals.items()},
-                best=float(np.mean([summary["best"]["accuracy"] for summary in summaries])),
-                models_up=float(np.mean([summary["models_up"] / summary["rounds"] for summary in summaries])),
+                best=mean([summary["best"]["accuracy"] for summary in summaries]),
+                models_up=mean([summary["models_up"] / summary["rounds"] for summary in summaries]),
             )
         )
     return rows
@@ -95,11 +100,13 @@ def cells_as_text(rows: list[Row], *, seeds: int) -> list[list[str]]:
     """The table as texts, in percent: a line for each cell under `HEADER`."""
 
     def ours(row: Row, metric: str) -> str:
+        if np.isnan(row.mean[metric]):
+            return "diverged"
         spread = f" +- {100 * row.std[metric]:.2f}" if seeds > 1 else ""
         return f"{100 * row.mean[metric]:.2f}{spread}"
 
     def beside(row: Row, metric: str) -> list[str]:
-        if metric not in row.cell.paper:
+        if metric not in row.cell.paper or np.isnan(row.mean[metric]):
             return ["", ""]
         paper = row.cell.paper[metric]
         return [f"{100 * paper:.2f}", f"{100 * (row.mean[metric] - paper):+.2f}"]
@@ -174,5 +181,5 @@ def _mean_curve(jobs: list[Job], cell: Cell) -> list[dict[str, Any]]:
     runs = [job.directory.read_metrics() for job in jobs if job.cell.name == cell.name]
     return [
         {"round": records[0]["round"], **{m: float(np.mean([record[m] for record in records])) for m in METRICS}}
-        for records in zip(*runs, strict=True)
+        for records in zip(*runs, strict=False)  # a run that diverged is shorter
     ]

@@ -92,6 +92,17 @@ def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, caps
     assert row.mean["auc"] == pytest.approx(np.mean(finals))
     assert row.std["auc"] == pytest.approx(np.std(finals, ddof=1))
 
+    # A seed that diverged is left out; where all have, the row says so.
+    kept = [job.directory.summary.read_text() for job in jobs[:2]]
+    for job, said in ((jobs[0], finals[1]), (jobs[1], None)):
+        job.directory.summary.unlink()
+        job.directory.diverged.write_text("{}")
+        row = reproduce.rows_of(jobs)[0]
+        assert np.isnan(row.mean["auc"]) if said is None else row.mean["auc"] == said
+    assert reproduce.cells_as_text([row], seeds=2)[0][1] == "diverged"
+    for job, text in zip(jobs, kept, strict=False):
+        job.directory.summary.write_text(text)
+
     cell = jobs[0].directory
     assert_refused(capsys, flags, f"--out {tmp_path}: cannot be written", lambda: to_folder(tmp_path / "table.md"))
     assert_refused(capsys, flags, f"--out {cell.path}: metrics.jsonl there", cell.metrics.unlink)
