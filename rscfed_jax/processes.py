@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any, NamedTuple
 
@@ -77,14 +78,24 @@ def connect(company: Company) -> None:
     flags: dict[str, Any] = {}  # for a scheduler's processes, which JAX finds by itself
     if address is not None:
         flags = {"coordinator_address": address, "num_processes": company.number, "process_id": company.process}
-        flags["initialization_timeout"] = PATIENCE
         if company.process > 0:
             _wait_for(address)
+    named = address or "of the scheduler"
+    # JAX itself aborts the process, with the addresses of its stack, when it waits in vain.
+    missing = SettingError("coordinator", named, f"not all processes have come in {PATIENCE} s")
+    alarm = threading.Timer(PATIENCE, _give_up, [missing])
+    alarm.start()
     try:
-        jax.distributed.initialize(**flags, heartbeat_timeout_seconds=PATIENCE)
+        jax.distributed.initialize(**flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        named = address or "of the scheduler"
         raise SettingError("coordinator", named, f"the processes did not meet: {str(error).splitlines()[0]}") from None
+    finally:
+        alarm.cancel()
+
+
+def _give_up(error: SettingError) -> None:
+    print(f"rscfed-jax: error: {error}", file=sys.stderr, flush=True)
+    os._exit(2)
 
 
 def leave(code: int) -> int:

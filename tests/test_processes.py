@@ -86,6 +86,17 @@ def test_a_scheduler_that_jax_cannot_follow_is_named(monkeypatch):
         processes.connect(ALONE)
 
 
+def test_a_process_whose_companions_do_not_come_says_so():
+    address = f"127.0.0.1:{free_port()}"
+    code = (
+        "from rscfed_jax import processes; processes.PATIENCE = 2; "
+        f"processes.connect(processes.Company('{address}', 2, 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(f"--coordinator {address}: not all processes have come in 2 s")
+
+
 class Two:
     """Two processes of a command on this machine, each with one device."""
 
