@@ -91,10 +91,8 @@ def groups_of(
         alike = groups.setdefault(program_of(job.config, federation), [])
         for place, (group, common) in enumerate(alike):
             shared = common & own
-            newest = max(own | common, default=0)
-            together = (not own and not common) or (
-                bool(shared) and max(shared) >= newest - job.config.checkpoint_every
-            )
+            lost = max(own | common, default=0) - max(shared, default=0)
+            together = lost <= job.config.checkpoint_every if shared else not (own or common)
             if together and len(group.jobs) < (most or len(jobs)):
                 group.jobs.append(job)
                 group.federations.append(federation)

@@ -17,7 +17,7 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax import group
-from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode
+from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode, read_together
 from rscfed_jax.config import Config
 from rscfed_jax.rundir import RunDirectory, write_json
 from tests.conftest import assert_trees_equal
@@ -94,6 +94,19 @@ def test_a_checkpoint_holds_the_clients_that_were_selected(tmp_path):
     assert_trees_equal(stored.state, like._replace(clients=chosen))
     rest = jax.tree.map(lambda leaf: np.delete(leaf, stored.rows, axis=0), like.clients)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(rest))
+
+
+def test_runs_without_a_checkpoint_in_common_are_refused_and_keep_theirs(tmp_path):
+    class Run:
+        def __init__(self, name, rounds):
+            self.directory, self.saved = tmp_path / name / "checkpoints", rounds
+
+        def rounds(self):
+            return self.saved
+
+    with pytest.raises(rj.SettingError, match=r"--out .*/b: its group has no valid checkpoint in common"):
+        read_together([Run("a", set()), Run("b", {20, 30})], warn=pytest.fail)
+    assert read_together([Run("a", set()), Run("b", set())], warn=pytest.fail) is None
 
 
 def test_a_longer_run_forgets_the_last_evaluation_that_it_would_not_have_made(tmp_path, whole):
