@@ -38,7 +38,8 @@ def serve(devices: int, scale: float) -> None:
         [np.full(size, client == 0) for client, size in enumerate(sizes)],
     )
     sim = rj.build_simulation(rj.Config(devices=devices), federation)
-    program = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1).compile()
+    lowered = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1)
+    program = sim.algorithm.axis.compile(lowered)
     print("ready", flush=True)
     for _ in sys.stdin:
         state = jax.block_until_ready(jax.tree.map(jnp.copy, sim.state))

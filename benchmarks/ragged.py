@@ -36,7 +36,8 @@ def make_round(sizes: list[int]) -> Any:
     )
     config = rj.Config(method="fed_consist", clients=len(sizes), batch_size=BATCH)
     sim = rj.build_simulation(config, federation)
-    program = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1).compile()
+    lowered = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1)
+    program = sim.algorithm.axis.compile(lowered)
 
     def run() -> float:
         state = jax.block_until_ready(jax.tree.map(jnp.copy, sim.state))

@@ -53,7 +53,8 @@ def make_ours(scale: float, *, plain: bool) -> Any:
         [np.full(len(part), client == 0) for client, part in enumerate(images)],
     )
     sim = rj.build_simulation(config, federation)
-    program = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1).compile()
+    lowered = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=1)
+    program = sim.algorithm.axis.compile(lowered)
 
     def round_zero(_: list[list[int]]) -> tuple[float, list[list[int]]]:
         state = jax.block_until_ready(jax.tree.map(jnp.copy, sim.state))

@@ -46,7 +46,8 @@ def serve(clients: int, samples: int) -> None:
     sim = rj.build_simulation(config, federation)
     image_bytes = sim.data.images.nbytes * sim.algorithm.axis.devices + images.nbytes
     began = time.perf_counter()
-    program = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=50).compile()
+    lowered = rj.run_rounds.lower(sim.algorithm, sim.state, sim.data, sim.hyper, jnp.int32(1), capacity=50)
+    program = sim.algorithm.axis.compile(lowered)
     compile_seconds = time.perf_counter() - began
     state, data, hyper = sim.state, sim.data, sim.hyper
     client_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state.clients)) / clients

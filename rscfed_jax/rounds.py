@@ -238,7 +238,7 @@ def compile_cells(
     new = key not in _PROGRAMS
     if new:
         lowered = run_cells.lower(algorithm, state, data, hyper, np.int32(0), capacity=capacity)
-        _PROGRAMS[key] = lowered.compile()
+        _PROGRAMS[key] = algorithm.axis.compile(lowered)
     return _PROGRAMS[key], new
 
 

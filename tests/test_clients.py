@@ -79,6 +79,19 @@ def test_devices_get_equal_work_and_chunks_alike_sizes():
     assert sizes[order].reshape(2, 4).tolist() == [[100, 90, 80, 70], [4, 3, 2, 1]]
 
 
+def test_an_odd_number_of_slots_is_shared_by_work_not_by_number():
+    sizes = np.array([92, 92, 92, 89, 83, 83, 80, 78, 78, 76, 66, 66, 64, 60, 46])
+    order = np.asarray(axis_of(1, 2)._order(jnp.array(sizes), size=1))
+    loads = [sizes[mine[mine != NOBODY]].sum() for mine in order.swapaxes(0, 1)]
+    assert abs(loads[0] - loads[1]) <= 12  # dealt forth and back: 45
+
+
+def test_a_compiler_that_does_not_know_the_order_does_without(monkeypatch):
+    monkeypatch.setattr(clients, "FRUGAL_ORDER", {"xla_cpu_no_such_option": "X"})
+    program = axis_of(1, 2).compile(jax.jit(lambda x: x + 1).lower(1))
+    assert program(1) == 2
+
+
 def test_large_states_come_in_short_waves():
     waves, devices, chunks, _ = axis_of(1, 2)._order(jnp.ones(20), size=clients.WAVE_BYTES // 4).shape
     assert (waves, devices, chunks) == (5, 2, 2)
