@@ -18,7 +18,7 @@ NUMBERS = {
     "train_fraction",
 } - {"warmup_rounds"}
 SECONDS_PER_STEP = 0.007  # of a client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
-OF_DATA = ("dataset", "data_dir", "download", "split", "image_size", "resize")
+OF_DATA = ("dataset", "data_dir", "download", "split", "validation", "image_size", "resize")
 WITHOUT_SEED = ("fashion", "svhn", "cifar10", "cifar100")  # data sets whose samples do not depend on the seed
 
 

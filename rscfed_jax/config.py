@@ -175,6 +175,13 @@ class Config:
     train_fraction: float = _setting(
         1.0, _number(above=0, high=1), "keep this seeded fraction of every client's samples, for quick runs", "data"
     )
+    validation: float = _setting(
+        0.0,
+        _number(0, 0.9),
+        "evaluate on this part of the training samples, which no client then holds, instead of the test set: "
+        "for choosing settings",
+        "data",
+    )
 
     clients: int = _setting(10, _whole(1), "number of clients N", "federation")
     labeled_clients: int | None = _setting(
@@ -308,7 +315,7 @@ class Config:
     )
 
     rounds: int = _setting(100, _whole(1), "rounds to run (the paper: 1000)", "run")
-    eval_every: int = _setting(1, _whole(1), "evaluate on the test set every so many rounds", "run")
+    eval_every: int = _setting(1, _whole(1), "evaluate every so many rounds", "run")
     checkpoint_every: int = _setting(10, _whole(1), "save the state every so many rounds, and at the end", "run")
     seed: int = _setting(0, _whole(0), "seed of partition, initial model, sampling and augmentation", "run")
     chunk: int | str = _setting(

@@ -82,6 +82,7 @@ BAD = [
     (["--labeled-share", "2"], ["--labeled-share 2", "from 0 to 1, or off"]),
     (["--labeled-multiplier", "0"], ["--labeled-multiplier 0", "above 0"]),
     (["--train-fraction", "0"], ["--train-fraction 0", "above 0"]),
+    (["--validation", "1"], ["--validation 1", "0.9"]),
     (["--train-fraction", "1.5"], ["--train-fraction 1.5", "1"]),
     (["--gamma", "0"], ["--gamma 0", "above 0, or iid"]),
     (["--gamma", "-1"], ["--gamma -1", "above 0"]),

@@ -29,6 +29,7 @@ class Dataset(NamedTuple):
     std: tuple[float, float, float] | None = None
     origin: str = ""  # where it was found
     class_names: tuple[str, ...] = ()
+    held_out: np.ndarray | None = None  # indices of training samples that no client may hold
 
 
 def folders(config: Config) -> list[Path]:
@@ -52,6 +53,15 @@ def hold_out(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Seeded indices of the samples to train on and of those to test on."""
     held_out, kept = np.split(np.random.default_rng([seed, 8]).permutation(count), [round(count * HELD_OUT)])
     return kept, held_out
+
+
+def with_validation(dataset: Dataset, fraction: float) -> Dataset:
+    """The data set with a part of its training samples as test set; all seeds hold out the same ones."""
+    count = len(dataset.train_labels)
+    held_out = np.random.default_rng(9).permutation(count)[: max(1, round(count * fraction))]
+    return dataset._replace(
+        test_images=dataset.train_images[held_out], test_labels=dataset.train_labels[held_out], held_out=held_out
+    )
 
 
 def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Refuse) -> int:

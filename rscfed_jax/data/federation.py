@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rscfed_jax.config import Config
+from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data import partition
-from rscfed_jax.data.dataset import Dataset
+from rscfed_jax.data.dataset import Dataset, with_validation
 from rscfed_jax.data.sources import dataset_of
 
 
@@ -51,7 +51,10 @@ class Federation(NamedTuple):
 
 def build_federation(config: Config, *, dataset: Dataset | None = None) -> Federation:
     """Loads the data, unless it is given, and spreads it over the clients as the config says."""
-    dataset = dataset or dataset_of(config)
+    if dataset is None:
+        dataset = dataset_of(config)
+    elif config.validation and dataset.held_out is None:
+        dataset = with_validation(dataset, config.validation)
     labels = dataset.train_labels
     # One stream per decision, so that a change of one setting does not shift the others.
     split_rng, choice_rng, keep_rng, label_rng = (np.random.default_rng([config.seed, n]) for n in range(4))
@@ -64,6 +67,10 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
             labels, config.clients, gamma=float(config.gamma), min_size=config.min_client_size, rng=split_rng
         )
     counts = partition.class_counts(members, labels, dataset.classes)
+    if dataset.held_out is not None:
+        members = [part[~np.isin(part, dataset.held_out)] for part in members]
+        if not all(map(len, members)):
+            raise SettingError("validation", config.validation, "would leave a client without samples; must be smaller")
     if config.train_fraction < 1:
         members = partition.keep_fraction(members, config.train_fraction, keep_rng)
     if config.labeled_fraction is not None:

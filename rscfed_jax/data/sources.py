@@ -8,7 +8,7 @@ import numpy as np
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data.cifar import cifar10, cifar100
-from rscfed_jax.data.dataset import MAX_CLASSES, Dataset
+from rscfed_jax.data.dataset import MAX_CLASSES, Dataset, with_validation
 from rscfed_jax.data.isic import isic2018
 from rscfed_jax.data.npz import NPZ_KEYS, from_npz
 from rscfed_jax.data.pictures import from_folder
@@ -32,6 +32,8 @@ def dataset_of(config: Config) -> Dataset:
     if kind not in LOADERS or (bool(colon) != (kind in ("npz", "folder")) and kind != "synthetic"):
         raise SettingError("dataset", config.dataset, f"must be {DATASETS}")
     dataset = LOADERS[kind](config)
+    if config.validation:
+        dataset = with_validation(dataset, config.validation)
     if len(np.unique(dataset.test_labels)) < 2:
         raise SettingError(
             "dataset", config.dataset, "the test set must hold samples of at least two classes: AUC needs them"

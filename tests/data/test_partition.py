@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data import partition
 from rscfed_jax.data.federation import build_federation
+from rscfed_jax.data.sources import load_dataset
 from tests import reference
 
 
@@ -102,6 +103,27 @@ def test_a_train_fraction_keeps_a_part_of_every_client_and_the_same_labeled_ones
     np.testing.assert_array_equal(part.labeled, whole.labeled)
     np.testing.assert_allclose(part.sizes, whole.sizes * 0.1, atol=1)
     assert all(set(a) <= set(b) for a, b in zip(part.members, whole.members, strict=True))
+
+
+@pytest.mark.parametrize("passed", [False, True])
+def test_validation_tests_on_training_samples_that_no_client_holds(passed):
+    dataset = load_dataset("fashion")
+    federations = [
+        build_federation(Config(validation=0.2, seed=seed), dataset=dataset if passed else None) for seed in (0, 1)
+    ]
+    for federation in federations:
+        held_out = federation.dataset.held_out
+        assert len(held_out) == 0.2 * 12_000
+        assert sorted(np.concatenate([*federation.members, held_out])) == list(range(12_000))
+        np.testing.assert_array_equal(federation.dataset.test_images, dataset.train_images[held_out])
+        np.testing.assert_array_equal(federation.dataset.test_labels, dataset.train_labels[held_out])
+    np.testing.assert_array_equal(*(federation.dataset.held_out for federation in federations))
+
+
+def test_validation_that_takes_all_of_a_client_is_refused():
+    settings = {"dataset": "synthetic:train=40", "clients": 10, "min_client_size": 1, "subset_size": 1}
+    with pytest.raises(SettingError, match=r"--validation 0\.9: would leave a client without samples"):
+        build_federation(Config(validation=0.9, **settings))
 
 
 def test_a_labeled_fraction_labels_a_part_of_every_client():
