@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,15 +27,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
     0: done. 2: a wrong setting, or a file that cannot be read or written. 3: the global model is no longer finite.
-    4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM.
+    4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM. 141: nobody read the result.
     """
     arguments = _parser().parse_args(argv)
     try:
         code = arguments.run(arguments)
+        sys.stdout.flush()
         return code if code == 0 else leave(code)
     except SettingError as error:
         print(f"rscfed-jax {arguments.command}: error: {error}", file=sys.stderr)
         return leave(2)
+    except BrokenPipeError:
+        # Python would try to write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return leave(141)
     except KeyboardInterrupt:
         print(f"rscfed-jax {arguments.command}: stopped", file=sys.stderr)
         return leave(130)

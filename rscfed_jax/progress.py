@@ -9,12 +9,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 SECONDS_BETWEEN_LINES = 10.0
 
 
+class Audience(Console):
+    """A console whose reader may leave, as in `train 2>&1 | head`: the run goes on without one."""
+
+    def on_broken_pipe(self) -> None:
+        """Says no more; rich itself would end the process."""
+        self.quiet = True
+
+
 class RunProgress:
     """Shows rounds, accuracy, seconds per round and the time left."""
 
     def __init__(self, rounds: int, *, visible: bool = True):
         self.rounds, self.visible = rounds, visible
-        self.console = Console(stderr=True)
+        self.console = Audience(stderr=True)
         self.bar: Progress | None = None
         self.before = 0  # rounds of the parts that are done
         self.last_line = time.perf_counter()

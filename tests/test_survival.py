@@ -1,5 +1,6 @@
 """Runs that survive: stopped, killed, out of disk, with damaged checkpoints, with two writers."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -19,6 +20,7 @@ import rscfed_jax as rj
 from rscfed_jax import group
 from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode, read_together
 from rscfed_jax.config import Config
+from rscfed_jax.progress import RunProgress
 from rscfed_jax.rundir import RunDirectory, write_json
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
@@ -412,3 +414,28 @@ def test_three_kills_leave_no_trace(tmp_path):
     assert outcome.kills > 0
     assert outcome.identical
     assert outcome.torn == 0
+
+
+def test_a_run_goes_on_when_nobody_watches_it_any_more(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    pipe = open(writer, "w")  # noqa: SIM115 - closing it fails
+    try:
+        monkeypatch.setattr(sys, "stderr", pipe)
+        with RunProgress(2) as shown:
+            shown.say("compiling the round")
+            shown.update(2, accuracy=0.5, seconds_per_round=1.0)
+            shown.say("saved")
+        assert shown.console.quiet
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+
+
+def test_a_result_that_nobody_reads_is_no_error():
+    command = [sys.executable, "-m", "rscfed_jax", "data", "synthetic"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
