@@ -56,7 +56,7 @@ def _number(low: float = -math.inf, high: float = math.inf, *, above: float = -m
         parts.append(f"of at least {low:g}")
     elif high < math.inf:
         parts.append(f"of at most {high:g}")
-    allowed = " and ".join(["a number", *parts]) if len(parts) > 1 else " ".join(["a number", *parts])
+    allowed = f"a number {' and '.join(parts)}".strip()
     return Kind(float, lambda v: _is_number(v) and low <= v <= high and v > above, allowed, "F")
 
 
