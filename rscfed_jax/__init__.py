@@ -75,8 +75,8 @@ __all__ = sorted(_HOMES)
 
 if TYPE_CHECKING:
     from rscfed_jax.aggregation import Consensus, Members, data_shares, l2_distance, sub_consensus, weighted_mean
-    from rscfed_jax.clients import use_all_cores
     from rscfed_jax.config import Config, Hyper, SettingError
+    from rscfed_jax.cores import use_all_cores
     from rscfed_jax.data.dataset import Dataset
     from rscfed_jax.data.federation import Federation, build_federation
     from rscfed_jax.data.sources import load_dataset

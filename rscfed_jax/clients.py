@@ -5,7 +5,6 @@ time for it, so a state travels there and back.
 """
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,45 +16,15 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.schedule import last_slots, order_of, take
 from rscfed_jax.types import Array
 
 GRID, CLIENTS = "grid", "clients"  # axes of the mesh
 LARGEST_AUTO_CHUNK = 64
-NOBODY = np.int32(2**31 - 1)  # the client id of a slot that pads the work
-# Devices wait for each other after a wave of slots. A long wave evens out their work, a short one takes less memory.
-LONGEST_WAVE = 16
-WAVE_BYTES = 256 * 2**20
-# On CPU, XLA ends the process when a device waits 40 s for another: less than a large client may take.
-PATIENCE = " ".join(
-    f"--xla_cpu_collective_{what}_seconds={seconds}"
-    for what, seconds in (("call_warn_stuck_timeout", 3600), ("call_terminate_timeout", 10**6), ("timeout", 10**6))
-)
 FRUGAL_ORDER: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 
 Out = TypeVar("Out")
 States = TypeVar("States")
-
-
-def use_all_cores() -> int:
-    """Makes each CPU core a device of its own and returns how many there are; call it before JAX is used.
-
-    One client per core is faster than several cores per client. Where JAX is running already, or XLA_FLAGS force a
-    number of devices, it stays as it is.
-    """
-    claim_cores()
-    return jax.device_count()
-
-
-def claim_cores() -> None:
-    """What `use_all_cores` does, without starting JAX."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_cpu_collective" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}".strip()
-    # A RuntimeError says that JAX is running already.
-    with contextlib.suppress(RuntimeError):
-        if "xla_force_host_platform_device_count" not in flags:
-            jax.config.update("jax_num_cpu_devices", cores)
 
 
 @dataclass(frozen=True)
@@ -202,7 +171,7 @@ class ClientAxis:
         work, ids, slots, states = each
         cells, number = ids.shape
         leaves = jax.tree.leaves(states)
-        homes = jax.vmap(partial(_last_slots, number=leaves[0].shape[1]))(ids) if leaves else ids
+        homes = jax.vmap(partial(last_slots, number=leaves[0].shape[1]))(ids) if leaves else ids
 
         def of_cell(shared: tuple, cell: Array | int) -> tuple:
             return jax.tree.map(lambda leaf, has: leaf[cell] if has else leaf, shared, has_cells)
@@ -226,13 +195,13 @@ class ClientAxis:
                 results, states = carry
                 cell, mine = order // number, order[self._me()]
                 # A client's last slot is never in a wave before its others, so they all find the state of before.
-                fetched = self._fetch(states, cell, _take(ids, order))
-                jobs = (mine // number, *(_take(slot, mine) for slot in (ids, *slots)), fetched)
+                fetched = self._fetch(states, cell, take(ids, order))
+                jobs = (mine // number, *(take(slot, mine) for slot in (ids, *slots)), fetched)
                 result, state = _run_chunks(job, jobs)
                 results = self._store(results, cell, order % number, result)
-                return (results, self._store(states, cell, _take(homes, order), state)), None
+                return (results, self._store(states, cell, take(homes, order), state)), None
 
-            order = self._order(work, size=size)
+            order = order_of(work, devices=self.client_devices, chunk=self.chunk, size=size)
             if len(order) == 1:
                 return wave((results, states), order[0])[0]
             return jax.lax.scan(wave, (results, states), order)[0]
@@ -250,24 +219,6 @@ class ClientAxis:
             )
         results, states = on_device(results, states, flat, shared)
         return jax.tree.map(lambda leaf: leaf[:, :number], results), states
-
-    def _order(self, work: Array, *, size: int) -> Array:
-        """[waves, devices, chunks, chunk] which slot runs when and where; each brings `size` bytes to every device.
-
-        Slots sorted by falling work make chunks of alike slots; a chunk takes as long as its first slot.
-        """
-        devices = self.client_devices
-        per_device = -(-len(work) // devices)
-        chunk = min(self.chunk or per_device, per_device)
-        chunks = -(-per_device // chunk)
-        longest = max(1, min(LONGEST_WAVE, WAVE_BYTES // (size * devices)) // chunk)
-        waves = -(-chunks // longest)
-        in_wave = -(-chunks // waves)
-        by_work = jnp.argsort(-work, stable=True)
-        chunk_work = work[by_work].at[jnp.arange(waves * in_wave * devices) * chunk].get(mode="fill", fill_value=0)
-        dealt = jax.vmap(partial(_deal, devices=devices))(chunk_work.reshape(waves, -1).astype(jnp.float32))
-        dealt += in_wave * devices * jnp.arange(waves)[:, None, None]
-        return _take(by_work, dealt[..., None] * chunk + jnp.arange(chunk))
 
     def _me(self) -> Array | int:
         """The number of the device that runs this among those of its cells."""
@@ -341,41 +292,3 @@ def _put(leaf: Array | np.ndarray, *, sharding: NamedSharding) -> Array:
 def _flat_rows(leaf: Array) -> Array:
     """[cells, rows, ...] as [cells * rows, ...]."""
     return leaf.reshape(-1, *leaf.shape[2:])
-
-
-def _take(values: Array, places: Array | np.ndarray) -> Array:
-    """`values` at `places`; NOBODY where there is none."""
-    return jnp.asarray(values).at[places].get(mode="fill", fill_value=NOBODY)
-
-
-def _deal(work: Array, devices: int) -> Array:
-    """[devices, n / devices] all items of falling `work` [n], so that devices get equal parts of it.
-
-    Each item goes to the device whose free places need the largest ones to reach its part. Places that are left for
-    items without work do not count.
-    """
-    number = len(work) // devices
-    places = (jnp.count_nonzero(work) + jnp.arange(devices)) // devices
-    part = jnp.sum(work) / devices
-
-    def give(carry: tuple[Array, Array], amount: Array) -> tuple[tuple[Array, Array], Array]:
-        load, taken = carry
-        free = places - taken
-        needs = jnp.where(free > 0, (part - load) / free, jnp.finfo(part.dtype).min)
-        device = jnp.argmax(jnp.where(taken < number, needs, -jnp.inf))
-        place = device * number + taken[device]
-        return (load.at[device].add(amount), taken.at[device].add(1)), place
-
-    nothing = jnp.zeros(devices, part.dtype), jnp.zeros(devices, places.dtype)
-    _, places_of_items = jax.lax.scan(give, nothing, work)
-    return jnp.argsort(places_of_items).reshape(devices, number)
-
-
-def _last_slots(ids: Array, number: int) -> Array:
-    """[n] the ids, with NOBODY in all but the last slot of each of the `number` clients.
-
-    A scatter with duplicate indices has no defined order.
-    """
-    slots = jnp.arange(len(ids))
-    last = jnp.full(number, -1).at[ids].max(slots, mode="drop")
-    return jnp.where(last.at[ids].get(mode="fill", fill_value=-1) == slots, ids, NOBODY)

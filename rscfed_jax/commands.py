@@ -48,7 +48,7 @@ def start_jax(company: Company = ALONE) -> None:
     """Uses every core, joins other processes, and remembers compiled programs so that a second start is quick."""
     import jax
 
-    from rscfed_jax.clients import claim_cores
+    from rscfed_jax.cores import claim_cores
     from rscfed_jax.processes import connect
 
     claim_cores()

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from rscfed_jax.clients import NOBODY
 from rscfed_jax.local.objective import Losses
 from rscfed_jax.local.training import ClientState
+from rscfed_jax.schedule import NOBODY
 from rscfed_jax.types import Array, Model
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.aggregation import Members, global_mean
-from rscfed_jax.clients import CLIENTS, NOBODY, ONE_AT_A_TIME, ClientAxis
+from rscfed_jax.clients import CLIENTS, ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.config import Hyper
 from rscfed_jax.data.table import OF_A_CELL, FederatedData
 from rscfed_jax.faults import NO_FAULTS, Faults
@@ -18,6 +18,7 @@ from rscfed_jax.local.objective import Bulletin
 from rscfed_jax.local.training import ClientState, LocalTraining, init_client, train_client
 from rscfed_jax.methods.base import Method
 from rscfed_jax.repeat import Repeat, Trained, retrain, share
+from rscfed_jax.schedule import NOBODY
 from rscfed_jax.types import Array, Model
 
 Tree = TypeVar("Tree")

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from jax.sharding import Mesh
 
-from rscfed_jax import clients
-from rscfed_jax.clients import CLIENTS, GRID, NOBODY, ClientAxis, use_all_cores
+from rscfed_jax import clients, schedule
+from rscfed_jax.clients import CLIENTS, GRID, ClientAxis
 from rscfed_jax.config import SettingError
+from rscfed_jax.cores import use_all_cores
+from rscfed_jax.schedule import NOBODY
 
 
 def count_up(client, bonus, state, factor):
@@ -32,7 +32,7 @@ def axis_of(chunk, devices):
 @pytest.mark.parametrize("chunk", [0, 1, 2, 64])
 @pytest.mark.parametrize("count", [1, 5, 6])
 def test_results_do_not_depend_on_chunk_or_devices_or_waves(monkeypatch, longest_wave, devices, chunk, count):
-    monkeypatch.setattr(clients, "LONGEST_WAVE", longest_wave)
+    monkeypatch.setattr(schedule, "LONGEST_WAVE", longest_wave)
     axis = axis_of(chunk, devices)
     ids = jnp.array([4, 9, 1, 7, 3, 2])[:count]
     visits = jnp.arange(axis.rows(11))
@@ -49,7 +49,7 @@ def test_results_do_not_depend_on_chunk_or_devices_or_waves(monkeypatch, longest
 @pytest.mark.parametrize("longest_wave", [1, 16])
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_client_with_several_slots_starts_each_alike_and_keeps_the_last(monkeypatch, longest_wave, devices):
-    monkeypatch.setattr(clients, "LONGEST_WAVE", longest_wave)
+    monkeypatch.setattr(schedule, "LONGEST_WAVE", longest_wave)
     axis = axis_of(1, devices)
     ids = jnp.array([2, 0, 2, 3, 2, NOBODY])
 
@@ -63,38 +63,10 @@ def test_a_client_with_several_slots_starts_each_alike_and_keeps_the_last(monkey
     assert after.tolist() == [11, 2, 34, 43]
 
 
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 2))
-def test_each_slot_runs_once(sizes, chunk, devices):
-    order = np.asarray(axis_of(chunk, devices)._order(jnp.array(sizes), size=10 * 2**20))
-    assert order.shape[1] == devices
-    assert sorted(order[order != NOBODY].tolist()) == list(range(len(sizes)))
-
-
-def test_devices_get_equal_work_and_chunks_alike_sizes():
-    sizes = np.array([100, 1, 90, 2, 80, 3, 70, 4])
-    order = np.asarray(axis_of(1, 2)._order(jnp.array(sizes), size=1))
-    halves = sizes[order].sum(axis=(0, 2, 3))
-    assert abs(halves[0] - halves[1]) <= 2
-    order = np.asarray(axis_of(4, 1)._order(jnp.array(sizes), size=1))
-    assert sizes[order].reshape(2, 4).tolist() == [[100, 90, 80, 70], [4, 3, 2, 1]]
-
-
-def test_an_odd_number_of_slots_is_shared_by_work_not_by_number():
-    sizes = np.array([92, 92, 92, 89, 83, 83, 80, 78, 78, 76, 66, 66, 64, 60, 46])
-    order = np.asarray(axis_of(1, 2)._order(jnp.array(sizes), size=1))
-    loads = [sizes[mine[mine != NOBODY]].sum() for mine in order.swapaxes(0, 1)]
-    assert abs(loads[0] - loads[1]) <= 12  # dealt forth and back: 45
-
-
 def test_a_compiler_that_does_not_know_the_order_does_without(monkeypatch):
     monkeypatch.setattr(clients, "FRUGAL_ORDER", {"xla_cpu_no_such_option": "X"})
     program = axis_of(1, 2).compile(jax.jit(lambda x: x + 1).lower(1))
     assert program(1) == 2
-
-
-def test_large_states_come_in_short_waves():
-    waves, devices, chunks, _ = axis_of(1, 2)._order(jnp.ones(20), size=clients.WAVE_BYTES // 4).shape
-    assert (waves, devices, chunks) == (5, 2, 2)
 
 
 def test_the_default_on_cpu_is_one_client_per_core():
