@@ -68,7 +68,7 @@ _HOMES = {
     "plot_weights": "report.plots",
     "plot_confusion": "report.plots",
     "write_report": "report.write",
-    "use_all_cores": "clients",
+    "use_all_cores": "cores",
 }
 
 __all__ = sorted(_HOMES)
