@@ -28,6 +28,8 @@ from rscfed_jax.rounds import Algorithm, init_state
 from rscfed_jax.sampling import RandomSubsets
 
 jax.config.update("jax_num_cpu_devices", 4)
+# Commands that a test runs would turn it on for those after it; writing programs to it has crashed once.
+jax.config.update("jax_enable_compilation_cache", False)
 jax.devices()  # starts JAX, so that no command of a test chooses another number
 # The same examples every time, so that a change is judged by what it changed.
 settings.register_profile(

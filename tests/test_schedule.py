@@ -2,12 +2,13 @@
 
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rscfed_jax.schedule import NOBODY, WAVE_BYTES, order_of
 
 
+@settings(max_examples=12)  # each size is compiled anew
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 2))
 def test_each_slot_runs_once(sizes, chunk, devices):
     order = np.asarray(order_of(jnp.array(sizes), chunk=chunk, devices=devices, size=10 * 2**20))
