@@ -75,7 +75,7 @@ def test_a_cell_gives_what_its_experiment_gives_alone(name):
         assert_trees_close(metrics, own_metrics, atol=1e-5)
 
 
-@pytest.mark.parametrize("repeat", [sequential, share])
+@pytest.mark.parametrize("repeat", [sequential, pytest.param(share, marks=pytest.mark.slow)])
 def test_cells_whose_clients_keep_no_state(repeat):
     together, alone = both_ways(ClientAxis(), repeat=repeat, keeps_clients=False)
     for (state, _, _), (own_state, _, _) in zip(together, alone, strict=True):

@@ -34,7 +34,7 @@ def test_the_public_names_are_there():
         _ = rj.nothing
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_resumed_run_is_identical_to_the_bit(tmp_path, devices):
     settings = SETTINGS | {"devices": devices}
     whole = rj.train(rj.Config(**settings | {"rounds": 4}), out=tmp_path / "whole")
