@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ def _lines(path: str) -> list[str]:
 
 def _cores() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def keep_run(run: Path, name: str) -> None:
+    """Copies what a reader needs of a run directory to benchmarks/results/NAME."""
+    (RESULTS / name).mkdir(parents=True, exist_ok=True)
+    for file in ("config.json", "metrics.jsonl", "summary.json"):
+        shutil.copy(run / file, RESULTS / name / file)
 
 
 def publish(name: str, result: dict[str, Any]) -> None:

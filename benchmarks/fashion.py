@@ -6,10 +6,9 @@ Ten clients, one of them labeled, seven warm-up rounds, 150 rounds, the same par
 """
 
 import json
-import shutil
 from pathlib import Path
 
-from common import RESULTS, publish
+from common import RESULTS, keep_run, publish
 
 import rscfed_jax as rj
 
@@ -28,10 +27,8 @@ def main() -> None:
     for name, (title, settings) in NAMES.items():
         config = rj.Config(dataset="fashion", warmup_rounds=7, rounds=150, eval_every=5, **settings)
         rj.train(config, out=RUNS / name, resume=True, progress=True)
+        keep_run(RUNS / name, f"fashion/{name}")
         kept = RESULTS / "fashion" / name
-        kept.mkdir(parents=True, exist_ok=True)
-        for file in ("config.json", "metrics.jsonl", "summary.json"):
-            shutil.copy(RUNS / name / file, kept / file)
         curves[title] = [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
         rows[name] = json.loads((kept / "summary.json").read_text())["final"]
         print(f"{title:<50}" + "".join(f"{metric} {value:7.2%}  " for metric, value in rows[name].items()))

@@ -13,12 +13,11 @@ those of fifty, with a labeled client of their own that has a fifth of the sampl
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import RESULTS
+from common import RESULTS, keep_run
 
 import rscfed_jax as rj
 from rscfed_jax.paper.tables import paper_results
@@ -107,9 +106,7 @@ def publish(runs: Path) -> None:
     for name, (title, _, start) in ALL.items():
         if not (runs / name / "summary.json").exists():
             continue
-        (OUT / name).mkdir(parents=True, exist_ok=True)
-        for file in ("config.json", "metrics.jsonl", "summary.json"):
-            shutil.copy(runs / name / file, OUT / name / file)
+        keep_run(runs / name, f"svhn/{name}")
         if start is None:
             continue
         records = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]

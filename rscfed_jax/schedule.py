@@ -38,6 +38,8 @@ def _deal(work: Array, devices: int) -> Array:
     Each item goes to the device whose free places need the largest ones to reach its part. Places that are left for
     items without work do not count.
     """
+    if devices == 1:
+        return jnp.arange(len(work))[None]
     number = len(work) // devices
     places = (jnp.count_nonzero(work) + jnp.arange(devices)) // devices
     part = jnp.sum(work) / devices
