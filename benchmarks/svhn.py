@@ -54,6 +54,7 @@ FIFTY = {
 FULL = {"full-rscfed-paper": ("RSCFed paper, all data", {**LONG, "method": "rscfed", "rounds": 300}, "start")}
 ALL = TEN | FIFTY | FULL
 MOMENTS = (100, 300, 1000)  # rounds at which methods are compared
+LABELED_WEIGHTS = (10, 30, 100)  # and sums over rounds of the labeled client's weight in the global model
 PAPER = {
     "fedavg-upper": ("table1_leaderboard", "svhn", "fedavg_upper", "values"),
     "rscfed-paper": ("table1_leaderboard", "svhn", "rscfed", "values"),
@@ -79,28 +80,44 @@ def train(name: str, data_dir: Path, runs: Path) -> None:
     rj.train(config, out=runs / name, resume=True, progress=True)
 
 
-def metric_at(records: list[dict[str, Any]], moment: int, metric: str) -> float | None:
-    """The mean of the last five evaluations up to a round, in percent; None if the run did not get there."""
-    if records[-1]["round"] < moment:
-        return None
-    return 100 * fmean([record[metric] for record in records if 0 < record["round"] <= moment][-5:])
-
-
 def smoothed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each evaluation as the mean of the last five up to it, for a picture of many noisy curves."""
+    """Each evaluation after round 0 as the mean of the last five up to it, in percent."""
+    records = [record for record in records if record["round"] > 0]
     return [
-        {"round": record["round"]}
-        | {name: fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
+        {"round": record["round"], "client_weights": record["client_weights"]}
+        | {name: 100 * fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
         for i, record in enumerate(records)
     ]
+
+
+def labeled_weights(means: list[dict[str, Any]], config: rj.Config) -> list[float]:
+    """The sum over rounds of the labeled client's expected weight in the global model, up to each evaluation."""
+    drawn = config.subset_size / config.clients if config.method in ("rscfed", "sso") else 1.0
+    total, sums, last = 0.0, [], 0
+    for record in means:
+        total += (record["round"] - last) * drawn * record["client_weights"].get("0", 0.0)
+        last = record["round"]
+        sums.append(total)
+    return sums
+
+
+def cell_of(mean: dict[str, Any] | None, *, with_round: bool = False) -> str:
+    """Accuracy and AUC of an evaluation; nothing if the run did not get there."""
+    if mean is None:
+        return ""
+    return f"{mean['accuracy']:.1f} / {mean['auc']:.1f}" + (f" (round {mean['round']})" if with_round else "")
 
 
 def publish(runs: Path) -> None:
     """Copies what is finished to the results, and makes the table and the curves."""
     known = paper_results()
-    lines = [
+    by_round = [
         "| run | " + " | ".join(f"round {moment}" for moment in MOMENTS) + " | best (oracle) | paper |",
         "|---|" + "---|" * (len(MOMENTS) + 2),
+    ]
+    by_weight = [
+        "| run | " + " | ".join(f"labeled weight {weight}" for weight in LABELED_WEIGHTS) + " |",
+        "|---|" + "---|" * len(LABELED_WEIGHTS),
     ]
     curves = {}
     for name, (title, _, start) in ALL.items():
@@ -110,22 +127,27 @@ def publish(runs: Path) -> None:
         if start is None:
             continue
         records = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]
-        cells = []
-        for moment in MOMENTS:
-            values = [metric_at(records, moment, metric) for metric in ("accuracy", "auc")]
-            cells.append(" / ".join(f"{value:.1f}" for value in values if value is not None))
+        means = smoothed(records)
+        at_round = {mean["round"]: mean for mean in means}
+        cells = [cell_of(at_round.get(moment)) for moment in MOMENTS]
         best = max(records, key=lambda record: record["accuracy"])
         cells.append(f"{100 * best['accuracy']:.1f} in round {best['round']}")
         values = known
         for key in PAPER.get(name, ()):
             values = values[key]
         cells.append(" / ".join(f"{value:.1f}" for value in values[:2]) if name in PAPER else "")
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+        by_round.append(f"| {title} | " + " | ".join(cells) + " |")
+        config = rj.Config(**json.loads((runs / name / "config.json").read_text()))
+        if name in TEN and config.labeled_clients == 1:
+            pairs = list(zip(labeled_weights(means, config), means, strict=True))
+            reached = [next((mean for total, mean in pairs if total >= weight), None) for weight in LABELED_WEIGHTS]
+            by_weight.append(f"| {title} | " + " | ".join(cell_of(mean, with_round=True) for mean in reached) + " |")
         if name in TEN:
-            curves[title] = smoothed(records)
-    (OUT / "table.md").write_text("\n".join(lines) + "\n")
+            curves[title] = [mean | {metric: mean[metric] / 100 for metric in ("accuracy", "auc")} for mean in means]
+    tables = "\n".join([*by_round, "", *by_weight]) + "\n"
+    (OUT / "table.md").write_text(tables)
     rj.plot_curves(curves, OUT / "curves.png", title="SVHN, published partition, a fifth of the data, one seed")
-    print(*lines, sep="\n")
+    print(tables)
 
 
 def main() -> None:
