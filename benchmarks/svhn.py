@@ -33,6 +33,12 @@ TEN: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "fedavg-upper": ("FedAvg, all labeled", {**EQUAL, "method": "fedavg", "labeled_clients": 10}, "start"),
     "rscfed-paper": ("RSCFed paper", {**EQUAL, "method": "rscfed"}, "start"),
     "rscfed-published": ("RSCFed published", {**EQUAL, "method": "rscfed", "preset": "published"}, "start"),
+    "rscfed-published-no_flip": (
+        "RSCFed published, no flip",
+        {**EQUAL, "method": "rscfed", "preset": "published", "flip": False},
+        "start",
+    ),
+    "rscfed-tuned": ("RSCFed tuned", {**EQUAL, "method": "rscfed", "preset": "tuned"}, "start"),
     "sso-paper": ("Basic + SSO", {**EQUAL, "method": "sso"}, "start"),
     "fed_consist-adjusted": ("Fed-Consist adjusted", {**EQUAL, "method": "fed_consist"}, "start"),
     "fed_consist-original": ("Fed-Consist original", {**EQUAL, **ORIGINAL, "method": "fed_consist"}, "start"),

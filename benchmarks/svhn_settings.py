@@ -39,6 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ema 0.99": {"ema": 0.99},
     "ema 0.99, lambda_u 0.1": {"ema": 0.99, "lambda_u": 0.1},
     "no warm-up": {"warmup_rounds": 0},
+    "no warm-up, lambda_u 0.005": {"warmup_rounds": 0, "lambda_u": 0.005},
     "rscfed published": {"preset": "published", "beta_labeled": 25.0},
     "rscfed published, no flip": {"preset": "published", "beta_labeled": 25.0, "flip": False},
     "fed_consist adjusted": {"method": "fed_consist"},

@@ -56,7 +56,7 @@ BAD = [
     (["--dataset", "npz:pickled.npz"], ["never read"]),
     (["--dataset", "npz:text.npz"], ["not a readable npz file"]),
     (["--method", "fedprox"], ["--method fedprox", "rscfed"]),
-    (["--preset", "best"], ["--preset best", "paper, published"]),
+    (["--preset", "best"], ["--preset best", "paper, published, tuned"]),
     (["--model", "vgg"], ["--model vgg", "simple-cnn"]),
     (["--distance", "cosine"], ["--distance cosine", "l2, sum"]),
     (["--repeat", "never"], ["--repeat never", "retrain"]),

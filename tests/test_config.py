@@ -24,6 +24,13 @@ def test_presets_choose_every_difference_at_once():
     assert (published.labeled_share, published.labeled_multiplier, published.warmup_rounds) == ("off", 6.0, 7)
 
 
+@pytest.mark.parametrize("dataset", ["svhn", "isic2018"])
+def test_tuned_changes_only_what_the_text_leaves_open(dataset):
+    paper, tuned = Config(dataset=dataset), Config(dataset=dataset, preset="tuned")
+    different = {f.name for f in dataclasses.fields(Config) if getattr(paper, f.name) != getattr(tuned, f.name)}
+    assert different == {"preset", "lambda_u"}
+
+
 def test_a_setting_given_by_hand_wins_over_the_preset():
     config = Config(preset="published", repeat="share", flip=False)
     assert (config.repeat, config.flip, config.distance) == ("share", False, "sum")
@@ -47,7 +54,7 @@ def test_config_survives_json():
     ("settings", "named"),
     [
         ({"method": "sgd"}, "--method sgd: must be one of " + ", ".join(METHODS)),
-        ({"preset": "mine"}, "--preset mine: must be one of paper, published"),
+        ({"preset": "mine"}, "--preset mine: must be one of paper, published, tuned"),
         ({"subset_size": 11}, "--subset-size 11: must be from 1 to --clients 10"),
         ({"subsets": 0}, "--subsets 0: must be a whole number of at least 1"),
         ({"rounds": 1.5}, "--rounds 1.5: must be a whole number of at least 1"),
