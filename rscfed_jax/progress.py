@@ -1,5 +1,6 @@
 """The progress of a run on the console: a bar on a terminal, now and then a line elsewhere."""
 
+import datetime
 import time
 from typing import Self
 
@@ -72,5 +73,5 @@ class RunProgress:
             self.bar.update(self.task, completed=round_, description=text)
         elif now - self.last_line > SECONDS_BETWEEN_LINES or round_ == self.rounds:
             self.last_line = now
-            left = seconds_per_round * (self.rounds - round_)
-            self.console.print(f"round {round_}/{self.rounds}  {text}  {left:.0f} s left", highlight=False)
+            left = datetime.timedelta(seconds=round(seconds_per_round * (self.rounds - round_)))
+            self.console.print(f"round {round_}/{self.rounds}  {text}  {left} left", highlight=False)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import rscfed_jax as rj
-from rscfed_jax import group
+from rscfed_jax import group, progress
 from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode, read_together
 from rscfed_jax.config import Config
 from rscfed_jax.progress import RunProgress
@@ -430,6 +430,13 @@ def test_a_run_goes_on_when_nobody_watches_it_any_more(monkeypatch):
     finally:
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
+
+
+def test_a_line_tells_the_time_left(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    with RunProgress(1000) as shown:
+        shown.update(40, accuracy=0.5, seconds_per_round=1.7)
+    assert capsys.readouterr().err == "round 40/1000  accuracy 50.0%  1.70 s/round  0:27:12 left\n"
 
 
 def test_a_result_that_nobody_reads_is_no_error():
