@@ -11,6 +11,7 @@ of the samples a distance weighs four times as much as it does in batches of 64,
 """
 
 import argparse
+import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,14 @@ def jobs_of(runs: Path, data_dir: str) -> list[cells.Job]:
     ]
 
 
+def _curve(directory: RunDirectory) -> dict[str, list[float]]:
+    """Rounds, accuracy and AUC of a run's evaluations."""
+    records = directory.read_metrics()
+    return {name: [round(record[name], 5) for record in records] for name in ("round", "accuracy", "auc")}
+
+
 def publish(jobs: list[cells.Job]) -> None:
-    """A table of validation accuracy and AUC by seed, beside the difference to the first variant on the same seeds."""
+    """The curves of validation accuracy and AUC, and a table by seed with the difference to the first variant."""
     finals = {job.name: job.directory.read_summary()["final"] for job in jobs if job.directory and job.finished}
     lines = [
         "| variant | " + " | ".join(f"seed {seed}" for seed in range(SEEDS)) + " | mean | difference |",
@@ -82,6 +89,8 @@ def publish(jobs: list[cells.Job]) -> None:
         by_seed = " | ".join(cell.get(seed, "") for seed in range(SEEDS))
         lines.append(f"| {name} | {by_seed} | {means[0]:.1f} / {means[1]:.1f} | {difference} |")
     (RESULTS / "svhn").mkdir(parents=True, exist_ok=True)
+    curves = {job.name: _curve(job.directory) for job in jobs if job.directory and job.finished}
+    (RESULTS / "svhn" / "settings.json").write_text(json.dumps({"common": COMMON, "runs": curves}) + "\n")
     (RESULTS / "svhn" / "settings.md").write_text("\n".join(lines) + "\n")
     print(*lines, sep="\n")
 
