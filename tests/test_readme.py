@@ -23,10 +23,9 @@ def blocks(path):
 
 
 def lines(path):
-    """The lines of a page's bash blocks as words, comments left out."""
-    return [
-        words for block in blocks(path) for line in block.splitlines() if (words := shlex.split(line, comments=True))
-    ]
+    """The commands of a page's bash blocks as words, comments left out."""
+    whole = [line for block in blocks(path) for line in block.replace("\\\n", "").splitlines()]
+    return [words for line in whole if (words := shlex.split(line, comments=True))]
 
 
 def ours(path):
