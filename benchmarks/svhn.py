@@ -87,11 +87,11 @@ def train(name: str, data_dir: Path, runs: Path) -> None:
 
 
 def smoothed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each evaluation after round 0 as the mean of the last five up to it, in percent."""
+    """Each evaluation after round 0 as the mean of the last five up to it."""
     records = [record for record in records if record["round"] > 0]
     return [
         {"round": record["round"], "client_weights": record["client_weights"]}
-        | {name: 100 * fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
+        | {name: fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
         for i, record in enumerate(records)
     ]
 
@@ -108,10 +108,11 @@ def labeled_weights(means: list[dict[str, Any]], config: rj.Config) -> list[floa
 
 
 def cell_of(mean: dict[str, Any] | None, *, with_round: bool = False) -> str:
-    """Accuracy and AUC of an evaluation; nothing if the run did not get there."""
+    """Accuracy and AUC of an evaluation in percent; nothing if the run did not get there."""
     if mean is None:
         return ""
-    return f"{mean['accuracy']:.1f} / {mean['auc']:.1f}" + (f" (round {mean['round']})" if with_round else "")
+    values = f"{100 * mean['accuracy']:.1f} / {100 * mean['auc']:.1f}"
+    return f"{values} (round {mean['round']})" if with_round else values
 
 
 def publish(runs: Path) -> None:
@@ -145,7 +146,7 @@ def publish(runs: Path) -> None:
         by_round.append(f"| {title} | " + " | ".join(cells) + " |")
         config = rj.Config(**json.loads((runs / name / "config.json").read_text()))
         if name in TEN and config.labeled_clients == 1:  # the upper bound is too far above to be compared in a picture
-            curves[title] = [mean | {metric: mean[metric] / 100 for metric in ("accuracy", "auc")} for mean in means]
+            curves[title] = means
             pairs = list(zip(labeled_weights(means, config), means, strict=True))
             reached = [next((mean for total, mean in pairs if total >= weight), None) for weight in LABELED_WEIGHTS]
             by_weight.append(f"| {title} | " + " | ".join(cell_of(mean, with_round=True) for mean in reached) + " |")
