@@ -39,6 +39,11 @@ TEN: dict[str, tuple[str, dict[str, Any], str | None]] = {
         "start",
     ),
     "rscfed-tuned": ("RSCFed tuned", {**EQUAL, "method": "rscfed", "preset": "tuned"}, "start"),
+    "rscfed-paper-lambda_u_0": (
+        "RSCFed paper, lambda_u 0",
+        {**EQUAL, "method": "rscfed", "lambda_u": 0.0},
+        "start",
+    ),
     "sso-paper": ("Basic + SSO", {**EQUAL, "method": "sso"}, "start"),
     "fed_consist-adjusted": ("Fed-Consist adjusted", {**EQUAL, "method": "fed_consist"}, "start"),
     "fed_consist-original": ("Fed-Consist original", {**EQUAL, **ORIGINAL, "method": "fed_consist"}, "start"),
