@@ -1,7 +1,7 @@
 """A grid of experiments: every combination of the values of some settings, with several seeds."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rscfed_jax.cells import Group, Job, groups_of, run_groups
-from rscfed_jax.config import Config, SettingError, read_setting
+from rscfed_jax.config import Config, SettingError, plain, read_setting
 from rscfed_jax.processes import is_first
-from rscfed_jax.report.text import as_csv, as_markdown, spread
+from rscfed_jax.report.text import as_csv, as_markdown, seeds_as_text, spread
 from rscfed_jax.rundir import METRICS, RunDirectory, check_stored, write_json, write_whole
 
 LOGGED = ("labeled_loss", "consistency_loss", "broken_clients", "dropped_clients", "attacker_weight")
@@ -103,7 +103,7 @@ def _as_name(value: object) -> str:
 
 def grid(
     config: Config,
-    axes: dict[str, Sequence[Any]],
+    axes: Mapping[str, Iterable[Any]],
     *,
     seeds: int = 1,
     out: str | Path | None = None,
@@ -117,11 +117,12 @@ def grid(
     Experiments that share a program run as one. With `out`, each is a run directory of its own under `out/cells`, and
     what is finished there is not run again; tables are written beside them, and for two axes a heat map.
     """
-    for name, values in axes.items():
+    lists = {name: [plain(value) for value in values] for name, values in axes.items()}
+    for name, values in lists.items():
         check_axis(name, values, {}, f"{name}={','.join(map(str, values))}")
     if seeds < 1:
         raise SettingError("seeds", seeds, "must be a whole number of at least 1")
-    cells = cells_of(config.given(), {name: list(values) for name, values in axes.items()}, seeds=seeds, out=out)
+    cells = cells_of(config.given(), lists, seeds=seeds, out=out)
     groups = groups_of([job for cell in cells for job in cell.jobs], most=cells_at_once)
     return run_cells(cells, groups, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
 
@@ -204,7 +205,7 @@ def summary_lines(result: GridResult) -> list[list[str]]:
     for row in result.summary:
         best = row["best_accuracy_oracle"]
         values = [_as_text(row[name]) for name in result.axes]
-        seeds = f"{row['seeds']} ({row['diverged']} diverged)" if row["diverged"] else str(row["seeds"])
+        seeds = seeds_as_text(row["seeds"], row["diverged"])
         metrics = [text(row, name) for name in METRICS]
         lines.append([*values, seeds, *metrics, "" if best is None else f"{100 * best:.2f}"])
     return lines

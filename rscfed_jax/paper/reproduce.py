@@ -11,7 +11,7 @@ import numpy as np
 from rscfed_jax import cells
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.paper.tables import DECIDED, TABLES, Cell, cells_of
-from rscfed_jax.report.text import as_console, as_markdown, spread
+from rscfed_jax.report.text import as_console, as_markdown, seeds_as_text, spread
 from rscfed_jax.rundir import METRICS, RunDirectory, check_stored
 
 
@@ -41,6 +41,8 @@ class Row(NamedTuple):
     std: dict[str, float]  # over seeds; zero for one seed
     best: float  # mean over seeds of the best accuracy on the test set: an oracle
     models_up: float  # models sent to the server in a round
+    seeds: int
+    diverged: int  # of the seeds, left out of all of the above
 
 
 def plan(table: str, settings: dict[str, Any], *, seeds: int, out: str | Path, check: bool = True) -> list[Job]:
@@ -76,7 +78,9 @@ def rows_of(jobs: list[Job]) -> list[Row]:
     rows = []
     for name in dict.fromkeys(job.cell.name for job in jobs):
         mine = [job for job in jobs if job.cell.name == name]
-        summaries = [job.directory.read_summary() for job in mine if not job.directory.has_diverged]
+        there = [job.directory for job in mine if not job.directory.has_diverged]
+        summaries = [directory.read_summary() for directory in there]
+        first = [directory.read_metrics()[0] for directory in there]  # tells what the warm-up has sent
         finals = {name: [summary["final"][name] for summary in summaries] for name in METRICS}
         rows.append(
             Row(
@@ -84,25 +88,29 @@ def rows_of(jobs: list[Job]) -> list[Row]:
                 mean={name: mean(values) for name, values in finals.items()},
                 std={name: spread(values) for name, values in finals.items()},
                 best=mean([summary["best"]["accuracy"] for summary in summaries]),
-                models_up=mean([summary["models_up"] / summary["rounds"] for summary in summaries]),
+                models_up=mean(
+                    [(b["models_up"] - a["models_up"]) / b["rounds"] for a, b in zip(first, summaries, strict=True)]
+                ),
+                seeds=len(mine),
+                diverged=len(mine) - len(there),
             )
         )
     return rows
 
 
 HEADER = (
-    *("cell", "accuracy", "paper", "difference", "auc", "paper", "difference", "precision", "recall"),
+    *("cell", "seeds", "accuracy", "paper", "difference", "auc", "paper", "difference", "precision", "recall"),
     *("best_oracle", "models_up_per_round"),
 )
 
 
-def cells_as_text(rows: list[Row], *, seeds: int) -> list[list[str]]:
+def cells_as_text(rows: list[Row]) -> list[list[str]]:
     """The table as texts, in percent: a line for each cell under `HEADER`."""
 
     def ours(row: Row, metric: str) -> str:
         if np.isnan(row.mean[metric]):
             return "diverged"
-        spread = f" +- {100 * row.std[metric]:.2f}" if seeds > 1 else ""
+        spread = f" +- {100 * row.std[metric]:.2f}" if row.seeds - row.diverged > 1 else ""
         return f"{100 * row.mean[metric]:.2f}{spread}"
 
     def beside(row: Row, metric: str) -> list[str]:
@@ -114,10 +122,11 @@ def cells_as_text(rows: list[Row], *, seeds: int) -> list[list[str]]:
     return [
         [
             row.cell.name,
+            seeds_as_text(row.seeds, row.diverged),
             *(ours(row, "accuracy"), *beside(row, "accuracy")),
             *(ours(row, "auc"), *beside(row, "auc")),
             *(ours(row, "precision"), ours(row, "recall")),
-            *(f"{100 * row.best:.2f}", f"{row.models_up:.1f}"),
+            *(("", "") if np.isnan(row.best) else (f"{100 * row.best:.2f}", f"{row.models_up:.1f}")),
         ]
         for row in rows
     ]
@@ -128,10 +137,10 @@ def as_csv(rows: list[Row]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     columns = [f"{metric}{kind}" for metric in METRICS for kind in ("", "_std", "_paper")]
-    writer.writerow(["cell", *columns, "best_accuracy_oracle", "models_up_per_round"])
+    writer.writerow(["cell", "seeds", "diverged", *columns, "best_accuracy_oracle", "models_up_per_round"])
     for row in rows:
         values = [v for m in METRICS for v in (row.mean[m], row.std[m], row.cell.paper.get(m, ""))]
-        writer.writerow([row.cell.name, *values, row.best, row.models_up])
+        writer.writerow([row.cell.name, row.seeds, row.diverged, *values, row.best, row.models_up])
     return file.getvalue()
 
 
@@ -158,13 +167,14 @@ def write_report(table: str, jobs: list[Job], *, seeds: int, out: str | Path) ->
     from rscfed_jax.report.plots import plot_curves
 
     rows, config = rows_of(jobs), jobs[0].config
-    lines = cells_as_text(rows, seeds=seeds)
+    lines = cells_as_text(rows)
     kept = f", {config.train_fraction:.0%} of every client's samples" if config.train_fraction < 1 else ""
+    measured = f"{config.validation:.0%} of the training samples" if config.validation else "the test set"
     facts = (
         f"{config.dataset}, preset {config.preset}, {config.rounds} rounds{kept}, "
-        f"{seeds} seed{'s' if seeds > 1 else ''}; in percent. Ours is the mean of the last five evaluations"
-        f"{', over seeds with standard deviation' if seeds > 1 else ''}; best_oracle is the best round, chosen on the "
-        f"test set. The paper has 1000 rounds on all samples."
+        f"{seeds} seed{'s' if seeds > 1 else ''}; in percent, on {measured}. Ours is the mean of the last five "
+        f"evaluations{', over seeds with standard deviation' if seeds > 1 else ''}; best_oracle is the best round, "
+        f"chosen on the same samples. The paper has 1000 rounds on all samples and measures on the test set."
     )
     title = TABLES[table].title
     curves = {row.cell.name: _mean_curve(jobs, row.cell) for row in rows}
@@ -177,9 +187,10 @@ def write_report(table: str, jobs: list[Job], *, seeds: int, out: str | Path) ->
 
 
 def _mean_curve(jobs: list[Job], cell: Cell) -> list[dict[str, Any]]:
-    """The evaluated rounds of a cell, its metrics as means over seeds."""
-    runs = [job.directory.read_metrics() for job in jobs if job.cell.name == cell.name]
+    """The evaluated rounds of a cell, its metrics as means over seeds that did not diverge, if there are any."""
+    mine = [job.directory for job in jobs if job.cell.name == cell.name]
+    runs = [run.read_metrics() for run in mine if not run.has_diverged] or [run.read_metrics() for run in mine]
     return [
         {"round": records[0]["round"], **{m: float(np.mean([record[m] for record in records])) for m in METRICS}}
-        for records in zip(*runs, strict=False)  # a run that diverged is shorter
+        for records in zip(*runs, strict=False)  # runs that diverged have different lengths
     ]

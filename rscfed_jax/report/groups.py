@@ -137,6 +137,13 @@ def _notes(found: Found, groups: list[Group]) -> list[str]:
     datasets = list(dict.fromkeys(str(run.settings.get("dataset")) for run in found.runs))
     if len(datasets) > 1:
         notes.append(f"The runs are of different data sets ({', '.join(datasets)}): their numbers do not compare.")
+    validated = [run for run in found.runs if run.settings.get("validation")]
+    if validated:
+        which = "The runs have" if len(validated) == len(found.runs) else f"{len(validated)} of the runs have"
+        notes.append(
+            f"{which} training samples, held out by --validation, in place of the test set: what is said of the test "
+            "set is said of those."
+        )
     for group in groups:
         seeds = [run.seed for run in group.runs]
         for seed in dict.fromkeys(seed for seed in seeds if seeds.count(seed) > 1):

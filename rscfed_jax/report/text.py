@@ -35,3 +35,8 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
 def spread(values: Sequence[float]) -> float:
     """Standard deviation over seeds; zero for one."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def seeds_as_text(seeds: int, diverged: int) -> str:
+    """How many seeds a line is of, and how many of them are left out."""
+    return f"{seeds} ({diverged} diverged)" if diverged else str(seeds)

@@ -51,6 +51,7 @@ def test_every_table_runs_and_is_written(tmp_path, capsys, table):
         rows = list(csv.DictReader(file))
     assert [row["cell"] for row in rows] == names
     assert all(0 <= float(row["accuracy"]) <= 1 for row in rows)
+    assert all(float(row["models_up_per_round"]).is_integer() for row in rows)  # the warm-up is not counted
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
@@ -92,16 +93,20 @@ def test_a_table_goes_on_where_it_stopped_and_averages_over_seeds(tmp_path, caps
     assert row.mean["auc"] == pytest.approx(np.mean(finals))
     assert row.std["auc"] == pytest.approx(np.std(finals, ddof=1))
 
-    # A seed that diverged is left out; where all have, the row says so.
-    kept = [job.directory.summary.read_text() for job in jobs[:2]]
-    for job, said in ((jobs[0], finals[1]), (jobs[1], None)):
-        job.directory.summary.unlink()
-        job.directory.diverged.write_text("{}")
-        row = reproduce.rows_of(jobs)[0]
-        assert np.isnan(row.mean["auc"]) if said is None else row.mean["auc"] == said
-    assert reproduce.cells_as_text([row], seeds=2)[0][1] == "diverged"
-    for job, text in zip(jobs, kept, strict=False):
-        job.directory.summary.write_text(text)
+    # A seed that diverged is left out and counted, also if it has a summary of fewer rounds.
+    first, second = (job.directory for job in jobs[:2])
+    kept = first.metrics.read_text()
+    first.metrics.write_text(kept.splitlines()[0] + "\n")
+    first.diverged.write_text("{}")
+    row = reproduce.rows_of(jobs)[0]
+    assert (row.mean["auc"], row.std["auc"], row.seeds, row.diverged) == (finals[1], 0.0, 2, 1)
+    assert reproduce.cells_as_text([row])[0][1:3] == ["2 (1 diverged)", f"{100 * row.mean['accuracy']:.2f}"]
+    assert len(reproduce._mean_curve(jobs, row.cell)) == len(second.read_metrics())
+    second.diverged.write_text("{}")
+    assert reproduce.cells_as_text(reproduce.rows_of(jobs))[0][1:3] == ["2 (2 diverged)", "diverged"]
+    first.metrics.write_text(kept)
+    first.diverged.unlink()
+    second.diverged.unlink()
 
     cell = jobs[0].directory
     assert_refused(capsys, flags, f"--out {tmp_path}: cannot be written", lambda: to_folder(tmp_path / "table.md"))
@@ -125,9 +130,9 @@ def assert_refused(capsys, flags, reason, damage):
 def test_the_papers_number_and_the_difference_stand_beside_ours():
     cell = cells_of("table2", "svhn")[2]
     metrics = dict.fromkeys(reproduce.METRICS, 0.5)
-    row = reproduce.Row(cell, metrics, dict.fromkeys(reproduce.METRICS, 0.01), 0.6, 15.0)
-    line = reproduce.cells_as_text([row], seeds=3)[0]
-    assert line[:7] == ["rscfed", "50.00 +- 1.00", "70.26", "-20.26", "50.00 +- 1.00", "95.54", "-45.54"]
+    row = reproduce.Row(cell, metrics, dict.fromkeys(reproduce.METRICS, 0.01), 0.6, 15.0, seeds=3, diverged=0)
+    line = reproduce.cells_as_text([row])[0]
+    assert line[:8] == ["rscfed", "3", "50.00 +- 1.00", "70.26", "-20.26", "50.00 +- 1.00", "95.54", "-45.54"]
 
 
 def test_a_dry_run_lists_the_cells_and_writes_nothing(tmp_path, capsys):

@@ -63,6 +63,13 @@ def test_runs_of_several_data_sets_are_allowed_and_said(tmp_path):
     assert "different data sets (fashion, svhn)" in report_of(tmp_path).notes[0]
 
 
+def test_numbers_of_validation_samples_are_said_to_be_such(tmp_path):
+    write_run(tmp_path / "a", validation=0.1)
+    assert report_of(tmp_path).notes[0].startswith("The runs have training samples, held out by --validation")
+    write_run(tmp_path / "b", tau=0.7)
+    assert report_of(tmp_path).notes[0].startswith("1 of the runs have")
+
+
 def test_a_seed_that_is_there_twice_is_said(tmp_path):
     write_run(tmp_path / "x" / "rscfed")
     write_run(tmp_path / "y" / "rscfed")
