@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 
 class SettingError(ValueError):
     """A setting has a value that is not allowed; the message is one line for the user."""
@@ -30,6 +32,11 @@ class Kind(NamedTuple):
     accepts: Callable[[Any], bool]
     allowed: str
     metavar: str
+
+
+def plain(value: Any) -> Any:
+    """A NumPy number as Python's own, which JSON can hold; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_int(value: object) -> bool:
@@ -120,6 +127,7 @@ PRESETS["tuned"] = PRESETS["paper"] | {"lambda_u": 0.005}
 # Numbers of the authors' commands: for SVHN and CIFAR-100, which serve all data but isic2018, and for that.
 USUAL: dict[str, Any] = {
     "model": "simple-cnn",
+    "stem": "cifar",
     "image_size": 32,
     "batch_size": 64,
     "lr_labeled": 0.03,
@@ -130,6 +138,7 @@ USUAL: dict[str, Any] = {
 ISIC: dict[str, dict[str, Any]] = {
     "paper": {
         "model": "resnet18",
+        "stem": "imagenet",
         "image_size": 224,
         "batch_size": 12,
         "lr_labeled": 0.002,
@@ -137,7 +146,7 @@ ISIC: dict[str, dict[str, Any]] = {
         "beta": 0.01,
     },
 }
-ISIC["published"] = ISIC["paper"] | {"beta_labeled": 0.01, "labeled_multiplier": 200.0}
+ISIC["published"] = ISIC["paper"] | {"stem": "cifar", "beta_labeled": 0.01, "labeled_multiplier": 200.0}
 ISIC["tuned"] = ISIC["paper"]
 # What a baseline's own code has.
 FEDIRM = {"ema": 0.99, "warmup_rounds": 21}
@@ -224,9 +233,10 @@ class Config:
         "model",
     )
     stem: str = _setting(
-        "cifar",
+        None,
         _one_of("cifar", "imagenet"),
-        "first layers of resnet18: 3x3 as published, or 7x7 with stride 2 and a max-pool",
+        "first layers of resnet18: 3x3 as published, or 7x7 with stride 2 and a max-pool (default cifar; isic2018 "
+        "imagenet, unless published)",
         "model",
     )
     conv: str = _setting(
@@ -338,6 +348,8 @@ class Config:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_default", frozenset())
         fields = {field.name: field for field in dataclasses.fields(self)}
+        for name in fields:
+            object.__setattr__(self, name, plain(getattr(self, name)))
         _check(fields["preset"], self.preset)
         of_dataset = ISIC[self.preset] if self.dataset == "isic2018" else {}
         of_method = FEDIRM if self.method == "fedirm" else {}

@@ -31,6 +31,11 @@ def test_tuned_changes_only_what_the_text_leaves_open(dataset):
     assert different == {"preset", "lambda_u"}
 
 
+def test_the_published_codes_small_stem_is_not_the_papers():
+    assert [Config(dataset="isic2018", preset=preset).stem for preset in PRESETS] == ["imagenet", "cifar", "imagenet"]
+    assert Config(model="resnet18").stem == "cifar"
+
+
 def test_a_setting_given_by_hand_wins_over_the_preset():
     config = Config(preset="published", repeat="share", flip=False)
     assert (config.repeat, config.flip, config.distance) == ("share", False, "sum")
