@@ -42,7 +42,7 @@ class Estimate:
     """What one experiment takes, for one number of clients; bytes are those of one device unless said otherwise."""
 
     clients: int
-    models_per_round: int  # trained, and sent up
+    models_per_round: int  # trained, and sent up; where subsets share a client's model, at the most
     steps_per_round: float  # over all clients that train
     flops_per_round: float
     state_bytes: int  # teachers and momentum of this device's clients
@@ -91,9 +91,10 @@ def estimate(config: Config, federation: Federation, step_flops: float, *, clien
     steps = -(-sizes // config.batch_size) * config.local_epochs
     method = METHODS[config.method](config)
     model = model_like(config, federation.dataset.classes)
-    models = _models(config, labeled)
+    slots = _slots(config, labeled)
+    models = min(slots, clients) if config.repeat == "share" else slots
     if config.method in ("rscfed", "sso"):
-        steps_per_round = float(steps.mean() * (min(models, clients) if config.repeat == "share" else models))
+        steps_per_round = float(steps.mean() * models)
     else:
         steps_per_round = float(steps[labeled].sum() if config.method == "fedavg" else steps.sum())
     own = client_bytes(config, model, with_teacher=method.teacher and federation.any_unlabeled)
@@ -104,14 +105,14 @@ def estimate(config: Config, federation: Federation, step_flops: float, *, clien
         flops_per_round=steps_per_round * step_flops,
         state_bytes=-(-clients // devices) * own,
         data_bytes=image_bytes(config, federation),
-        models_bytes=(3 + -(-models // devices)) * tree_bytes(model),
+        models_bytes=(3 + -(-slots // devices)) * tree_bytes(model),
         bytes_down=min(models, clients) * tree_bytes(model),
         bytes_up=models * tree_bytes(model),
     )
 
 
-def _models(config: Config, labeled: np.ndarray) -> int:
-    """How many models the clients of a round send."""
+def _slots(config: Config, labeled: np.ndarray) -> int:
+    """How many models a round averages; a client may have several of them."""
     if config.method in ("rscfed", "sso"):
         return config.subsets * config.subset_size
     return int(labeled.sum()) if config.method == "fedavg" else len(labeled)
@@ -159,7 +160,7 @@ def group_bytes(configs: Sequence[Config], federations: Sequence[Federation]) ->
         model = model_like(config, federation.dataset.classes)
         with_teacher = METHODS[config.method](config).teacher and federation.any_unlabeled
         states += config.clients * client_bytes(config, model, with_teacher=with_teacher)
-        states += (3 + _models(config, federation.labeled)) * tree_bytes(model)
+        states += (3 + _slots(config, federation.labeled)) * tree_bytes(model)
     return states + max(image_bytes(*pair) for pair in zip(configs, federations, strict=True))
 
 

@@ -53,6 +53,8 @@ def test_steps_follow_the_method():
     assert of(method="fed_consist").steps_per_round == steps.sum()
     assert of(method="fedavg").steps_per_round == steps[federation.labeled].sum()
     assert of(method="fedavg").models_per_round == 1
+    assert (of().models_per_round, of(repeat="share").models_per_round) == (15, 10)
+    assert of(repeat="share").bytes_up == of(repeat="share").bytes_down
     assert of().flops_per_round == 2 * of().steps_per_round
     assert of().hours(100, 1e3) == pytest.approx(100 * of().flops_per_round / 1e3 / 3600)
 

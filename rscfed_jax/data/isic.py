@@ -88,7 +88,10 @@ def split_by_group(groups: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarra
 def _rows(path: Path, refuse: Refuse) -> Iterator[dict[str, str]]:
     try:
         with path.open(newline="") as file:
-            yield from csv.DictReader(file)
+            for row in (reader := csv.DictReader(file)):
+                if None in row.values():
+                    raise refuse(f"line {reader.line_num} has fewer columns than the first")
+                yield row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise refuse(f"is not a readable CSV file ({type(error).__name__})") from None
 

@@ -105,6 +105,7 @@ def rows_with(number, row):
         (rows_with(3, None), "has no row for .*ISIC_0000003.jpg"),
         (rows_with(3, "HAM_1,ISIC_0000002,nv"), "line 5: ISIC_0000002 has two rows"),
         (rows_with(3, "HAM_1,ISIC_0000003,wart"), "line 5: dx is 'wart', allowed are mel, nv"),
+        (rows_with(3, "HAM_1,ISIC_0000003"), "line 5 has fewer columns than the first"),
     ],
 )
 def test_tables_and_files_must_agree(folder, rows, reason):
