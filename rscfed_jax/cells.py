@@ -34,9 +34,9 @@ class Job(NamedTuple):
         """Whether its run has all its rounds, or its model is no longer finite."""
         if self.directory is None:
             return False
-        if self.directory.summary.exists():
-            return self.directory.read_summary()["rounds"] >= self.config.rounds
-        return self.directory.has_diverged
+        if self.directory.has_diverged or not self.directory.summary.exists():
+            return self.directory.has_diverged
+        return self.directory.read_summary()["rounds"] >= self.config.rounds
 
     @property
     def saved_rounds(self) -> list[int]:

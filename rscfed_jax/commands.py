@@ -26,7 +26,7 @@ from rscfed_jax.modelfile import check_target, is_model_file
 from rscfed_jax.paper import reproduce
 from rscfed_jax.processes import ALONE, ONE_ENDED, Company, as_letters, from_the_first, is_first
 from rscfed_jax.report.text import as_console
-from rscfed_jax.rundir import METRICS, RunDirectory, check_stored, load_config
+from rscfed_jax.rundir import METRICS, RunDirectory, check_stored, load_config, read_json, split_checkpoint
 from rscfed_jax.signals import StopSignals
 from rscfed_jax.tensorboard import EventLog
 
@@ -236,13 +236,24 @@ def evaluate(arguments: argparse.Namespace) -> int:
         config = Config(subset_size=1, **settings)
     else:
         config = load_config(arguments.path, setting="PATH").replace(**settings)
-    dataset_of(config)
+    dataset = dataset_of(config)
+    if not settings:
+        _check_same_test(arguments.path, config, dataset)
     start_jax()
     from rscfed_jax.experiment import evaluate_run
 
     metrics, round_ = evaluate_run(arguments.path, config)
     print(json.dumps({"round": round_} | {name: float(getattr(metrics, name)) for name in METRICS}))
     return 0
+
+
+def _check_same_test(path: str, config: Config, dataset: Dataset) -> None:
+    """Refuses a run whose settings do not lead to the data it was trained on: a program may have given it its own."""
+    partition = RunDirectory(split_checkpoint(path)[0]).partition
+    stored = read_json(partition, setting="PATH") if partition.exists() else {}
+    now = {"class_names": dataset.names, "test_counts": dataset.test_counts.tolist()}
+    if any(stored.get(name, value) != value for name, value in now.items()):
+        raise SettingError("PATH", path, f"the run has other test samples than {config.dataset} now; give --dataset")
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -306,7 +317,7 @@ def _print_dataset(config: Config, dataset: Dataset) -> None:
     for name, own, constants in (("mean", mean, dataset.mean), ("standard deviation", std, dataset.std)):
         in_use = "these are in use" if constants is None else f"in use: {_numbers(constants)}"
         print(f"{name} of the training images: {_numbers(own / 255)}; {in_use}")
-    counts = [np.bincount(labels, minlength=dataset.classes) for labels in (dataset.train_labels, dataset.test_labels)]
+    counts = [np.bincount(dataset.train_labels, minlength=dataset.classes), dataset.test_counts]
     names = dataset.class_names or [""] * dataset.classes
     shown = min(dataset.classes, MOST_CLASSES)
     print(f"{'class':>6} {'train':>7} {'test':>7}")

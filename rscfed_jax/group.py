@@ -26,9 +26,8 @@ from rscfed_jax.processes import any_of_them, from_the_first
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.rounds import Algorithm, RoundReport, compile_cells
-from rscfed_jax.rundir import RunDirectory, check_stored, write_json
-from rscfed_jax.simulation import Simulation, build_cells, cell_of
-from rscfed_jax.stored_model import load_model
+from rscfed_jax.rundir import RunDirectory, write_json
+from rscfed_jax.simulation import Simulation, build_cells, cell_of, start_from
 from rscfed_jax.types import Array, Model
 
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
@@ -104,13 +103,15 @@ def run_together(
         method=method,
         grid_devices=grid_devices,
     )
+    if experiments[0].config.init_from is not None:
+        # Before the directories are taken: a model that does not fit leaves nothing behind.
+        simulation = start_from(simulation, experiments[0].config.init_from)
     with ExitStack() as held:
         for experiment in experiments:
             if (directory := experiment.directory) is not None:
-                held.enter_context(directory.open(experiment.config, resume=resume))
+                partition = experiment.federation.to_json()
+                held.enter_context(directory.open(experiment.config, partition, resume=resume))
                 experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
-                with directory.refusing():
-                    write_json(directory.partition, experiment.federation.to_json())
         group = Group(experiments, simulation, shown, stop)
         return group.run(), group.compilations
 
@@ -178,17 +179,8 @@ class Group:
         return self._results(finished=finished, missing=missing, seconds_per_round=pace)
 
     def _start(self) -> None:
-        """The model to begin with, from another run, after the warm-up, and evaluated as round 0."""
+        """The model to begin with, after the warm-up, and evaluated as round 0."""
         config = self.config
-        if config.init_from is not None:
-            check_stored(config.init_from, setting="init_from")
-            like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), self.state.model)
-            model, _ = load_model(config.init_from, like, setting="init_from")
-            cells = len(self.state.round)
-            model = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (cells, *leaf.shape)), model)
-            self.state = self.state._replace(
-                model=self.axis.place(model, GRID), initial_model=self.axis.place(model, GRID)
-            )
         best = self.axis.to_host(self.state.model)
         for number, experiment in enumerate(self.experiments):
             own = jax.tree.map(lambda leaf, number=number: leaf[number], best)
@@ -360,8 +352,8 @@ class Group:
                 summary = directory.read_summary()
             elif directory is not None:
                 with directory.refusing():
-                    write_json(directory.summary, summary)
                     directory.diverged.unlink(missing_ok=True)
+                    write_json(directory.summary, summary)
                     plot_curves({config.method: history.records}, directory.curve)
             model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
             results[number] = Result(

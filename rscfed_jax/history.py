@@ -12,13 +12,14 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from rscfed_jax import __version__
 from rscfed_jax.metrics import Metrics
 from rscfed_jax.rounds import RoundReport
 from rscfed_jax.types import Model
 
 LAST_EVALUATIONS = 5  # the final metrics are the mean of so many
 MOST_WEIGHED = 200  # the weights of single clients are told in federations of at most so many
-PACKAGES = ("rscfed-jax", "jax", "jaxlib", "flax", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 Record = dict[str, Any]
 
@@ -158,7 +159,11 @@ def summarise(
         "compile_seconds": compile_seconds,
         **{name: last[name] for name in ("models_down", "models_up", "bytes_down", "bytes_up")},
         "device": f"{devices} x {device.device_kind} ({device.platform})",
-        "versions": {name: metadata.version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "versions": {
+            "rscfed-jax": __version__,  # not the metadata's: a clone need not be installed
+            **{name: metadata.version(name) for name in PACKAGES},
+            "python": platform.python_version(),
+        },
         "classes_without_test_samples": missing,
         "confusion": confusion.tolist(),
     }

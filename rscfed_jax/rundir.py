@@ -14,7 +14,8 @@ from rscfed_jax.config import Config, SettingError
 from rscfed_jax.modelfile import ENDINGS, is_model_file, read_tensors
 
 METRICS = ("accuracy", "auc", "precision", "recall")  # as the files of a run name them
-MAY_CHANGE = ("rounds", "checkpoint_every")  # a resumed run may differ in these; rounds only upward
+# A resumed run may differ in these; rounds only upward.
+MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "data_dir", "download")
 
 
 class RunDirectory:
@@ -40,8 +41,8 @@ class RunDirectory:
 
     @property
     def has_diverged(self) -> bool:
-        """Whether it is a cell whose model is no longer finite; a run that was later finished by itself is none."""
-        return self.diverged.exists() and not self.summary.exists()
+        """Whether it is a cell whose model is no longer finite; it may have a summary of fewer rounds."""
+        return self.diverged.exists()
 
     def check(self, config: Config, *, resume: bool) -> None:
         """Refuses a directory that holds another run or cannot be written."""
@@ -86,16 +87,24 @@ class RunDirectory:
                 "rounds", now["rounds"], f"a resumed run must have at least its {before['rounds']} rounds"
             )
 
+    def _check_same_data(self, partition: dict[str, Any]) -> None:
+        before = read_json(self.partition, setting="out") if self.partition.exists() else {}
+        if different := [name for name in partition if name in before and before[name] != partition[name]]:
+            named = ", ".join(different)
+            raise SettingError("resume", self.path, f"the run there has other data: {named} of partition.json differ")
+
     @contextlib.contextmanager
-    def open(self, config: Config, *, resume: bool) -> Iterator[None]:
-        """Makes the directory, writes the settings, and keeps other runs out while the `with` block runs."""
+    def open(self, config: Config, partition: dict[str, Any], *, resume: bool) -> Iterator[None]:
+        """Makes the directory, writes settings and data, and keeps other runs out while the `with` block runs."""
         with contextlib.ExitStack() as held:
             with self.refusing():
                 self.path.mkdir(parents=True, exist_ok=True)
                 held.enter_context(self._locked())
                 # Another run may have come and gone since the first check.
                 self._check(config, resume=resume)
+                self._check_same_data(partition)
                 write_json(self.config, config.to_dict())
+                write_json(self.partition, partition)
             yield
 
     @contextlib.contextmanager

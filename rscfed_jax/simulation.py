@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.clients import GRID, ClientAxis
-from rscfed_jax.config import Config, Hyper
+from rscfed_jax.config import Config, Hyper, SettingError
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.table import OF_A_CELL, FederatedData, TestData, cells_to_host
 from rscfed_jax.faults import NO_FAULTS, Faults
@@ -20,7 +20,9 @@ from rscfed_jax.methods.base import Method, by_data_amount
 from rscfed_jax.models import MODELS
 from rscfed_jax.repeat import REPEATS
 from rscfed_jax.rounds import Algorithm, State, init_cells, place_state
+from rscfed_jax.rundir import check_stored
 from rscfed_jax.sampling import LabeledClients
+from rscfed_jax.stored_model import load_model
 
 
 class Simulation(NamedTuple):
@@ -84,6 +86,9 @@ def build_cells(
     The configs may differ in numbers, seed and partition, not in what changes a shape or the program. Where G is no
     multiple of `grid_devices`, the last cell is repeated to fill them.
     """
+    for config, federation in zip(configs, federations, strict=True):
+        if (held := len(federation.members)) != config.clients:
+            raise SettingError("clients", config.clients, f"must be that of the federation, which has {held}")
     padding = -len(configs) % grid_devices
     configs = [*configs, *[configs[-1]] * padding]
     federations = [*federations, *[federations[-1]] * padding]
@@ -108,6 +113,17 @@ def build_cells(
         test=axis.place(test),
         hyper=hyper,
     )
+
+
+def start_from(simulation: Simulation, path: str) -> Simulation:
+    """The same with the model under `path` as that of every cell."""
+    check_stored(path, setting="init_from")
+    state, axis = simulation.state, simulation.algorithm.axis
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.model)
+    model, _ = load_model(path, like, setting="init_from")
+    model = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(state.round), *leaf.shape)), model)
+    state = state._replace(model=axis.place(model, GRID), initial_model=axis.place(model, GRID))
+    return simulation._replace(state=state)
 
 
 def cell_of(simulation: Simulation, number: int) -> Simulation:

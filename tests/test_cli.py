@@ -269,6 +269,14 @@ def test_train_writes_the_contract_and_evaluate_agrees(here, capsys):
     for name in ("accuracy", "auc", "precision", "recall"):
         assert last[name] == pytest.approx(records[-1][name], abs=1e-6)
 
+    # A program may have trained it on data of its own, which the settings do not name.
+    (here / "run" / "partition.json").write_text(json.dumps(partition | {"test_counts": [20, 20, 0]}))
+    assert run("evaluate", "run") == 2
+    said = "PATH run: the run has other test samples than synthetic:"
+    assert said in capsys.readouterr().err
+    assert run("evaluate", "run", *TINY[:2]) == 0
+    (here / "run" / "partition.json").write_text(json.dumps(partition))
+
     # A finished run says so, and stays as it is.
     before = (here / "run" / "summary.json").read_text()
     same = ["train", *TINY, "--rounds", "3", "--warmup-rounds", "1", "--eval-every", "2", "--out", "run", "--resume"]

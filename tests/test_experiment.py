@@ -115,7 +115,14 @@ def test_a_run_starts_from_the_model_of_another(tmp_path):
     assert second.metrics[0]["accuracy"] == first.metrics[-1]["accuracy"]
     other = rj.Config(**SETTINGS | {"init_from": str(tmp_path / "first"), "image_size": 20})
     with pytest.raises(rj.SettingError, match=r"--init-from .*other parameters"):
-        rj.train(other)
+        rj.train(other, out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_federation_has_as_many_clients_as_the_config():
+    federation = rj.build_federation(rj.Config(**SETTINGS | {"clients": 5}))
+    with pytest.raises(rj.SettingError, match="--clients 4: must be that of the federation, which has 5"):
+        rj.train(rj.Config(**SETTINGS), federation=federation)
 
 
 def test_a_class_without_test_samples_is_said(tmp_path, capsys):

@@ -202,11 +202,22 @@ def test_a_cell_alone_in_its_program_may_diverge_too(tmp_path, monkeypatch, caps
     assert "the others go on" in capsys.readouterr().err
     cell = tmp_path / "grid" / "cells" / "beta-0-seed0"
     assert Job("", CONFIG, RunDirectory(cell)).finished
+    # Nor is it run again for more rounds if it has a summary of fewer.
+    (cell / "summary.json").write_text('{"final": {}, "best": {}, "rounds": 1}')
+    longer = rj.grid(CONFIG.replace(rounds=CONFIG.rounds + 2), {"beta": [0.0]}, out=tmp_path / "grid")
+    assert (longer.compilations, longer.summary[0]["diverged"]) == (0, 1)
     # Continued by itself, it is a run like any other.
     monkeypatch.undo()
     rj.train(CONFIG.replace(beta=0.0), out=cell, resume=True)
     assert not (cell / "diverged.json").exists()
     assert rj.grid(CONFIG, {"beta": [0.0]}, out=tmp_path / "grid").summary[0]["diverged"] == 0
+
+
+def test_values_may_be_numpys():
+    config = Config(subsets=np.int64(2), flip=np.bool_(True), beta=np.float32(0.5))
+    assert json.loads(json.dumps(config.to_dict())) == Config(subsets=2, flip=True, beta=0.5).to_dict()
+    with pytest.raises(rj.SettingError, match=r"--set beta=1.0,1.0: holds a value twice"):
+        rj.grid(CONFIG, {"beta": np.ones(2)})
 
 
 def test_means_and_deviations_are_over_seeds():

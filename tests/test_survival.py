@@ -203,10 +203,21 @@ def test_a_finished_run_says_so_even_when_quiet(tmp_path, capfd, whole):
     assert_same_run(result, out, whole)
 
 
+def test_a_run_goes_on_with_other_devices_but_not_with_other_data(tmp_path, whole):
+    out = shutil.copytree(whole[1], tmp_path / "run")
+    elsewhere = CONFIG.replace(devices=2, chunk=1, data_dir="elsewhere", rounds=11)
+    assert rj.train(elsewhere, out=out, resume=True).metrics[-1]["round"] == 11
+    before = (out / "config.json").read_bytes()
+    other = rj.build_federation(CONFIG.replace(seed=1))
+    with pytest.raises(rj.SettingError, match=r"--resume .*: the run there has other data: class_counts, labels of"):
+        rj.train(elsewhere.replace(rounds=12), out=out, resume=True, federation=other)
+    assert (out / "config.json").read_bytes() == before
+
+
 def test_a_second_writer_is_refused_while_the_first_lives(tmp_path):
     first, second = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "run")
-    with first.open(CONFIG, resume=False):
-        with pytest.raises(rj.SettingError, match="another run is writing there"), second.open(CONFIG, resume=True):
+    with first.open(CONFIG, {}, resume=False):
+        with pytest.raises(rj.SettingError, match="another run is writing there"), second.open(CONFIG, {}, resume=True):
             pytest.fail("two runs in one directory")
         code = "import os, sys; sys.argv.pop(0); from rscfed_jax.cli import main; sys.exit(main(sys.argv))"
         flags = [*TINY, "--rounds", "10", "--eval-every", "4", "--checkpoint-every", "3", "--method", "sso"]
@@ -215,20 +226,20 @@ def test_a_second_writer_is_refused_while_the_first_lives(tmp_path):
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1
         assert "another run is writing there" in refused.stderr
-    with second.open(CONFIG, resume=True):
+    with second.open(CONFIG, {}, resume=True):
         pass
-    with pytest.raises(rj.SettingError, match="holds a run already"), second.open(CONFIG, resume=False):
+    with pytest.raises(rj.SettingError, match="holds a run already"), second.open(CONFIG, {}, resume=False):
         pytest.fail("the directory holds a run")
 
 
 def test_a_dead_process_holds_no_lock(tmp_path):
     code = (
         "import os, sys; from rscfed_jax import Config; from rscfed_jax.rundir import RunDirectory\n"
-        "with RunDirectory(sys.argv[1]).open(Config(), resume=False):\n    os.kill(os.getpid(), 9)"
+        "with RunDirectory(sys.argv[1]).open(Config(), {}, resume=False):\n    os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=False)
     assert killed.returncode == -signal.SIGKILL
-    with RunDirectory(tmp_path / "run").open(rj.Config(), resume=True):
+    with RunDirectory(tmp_path / "run").open(rj.Config(), {}, resume=True):
         pass
 
 

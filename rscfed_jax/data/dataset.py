@@ -31,6 +31,16 @@ class Dataset(NamedTuple):
     class_names: tuple[str, ...] = ()
     held_out: np.ndarray | None = None  # indices of training samples that no client may hold
 
+    @property
+    def names(self) -> list[str]:
+        """The classes by name, or by number where they have none."""
+        return list(self.class_names or map(str, range(self.classes)))
+
+    @property
+    def test_counts(self) -> np.ndarray:
+        """[classes] samples of each class in the test set."""
+        return np.bincount(self.test_labels, minlength=self.classes)
+
 
 def folders(config: Config) -> list[Path]:
     """Where the files of a named data set are looked for."""

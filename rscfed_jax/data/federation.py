@@ -41,11 +41,12 @@ class Federation(NamedTuple):
         return partition.class_counts(self.members, self.dataset.train_labels, self.dataset.classes)
 
     def to_json(self) -> dict[str, Any]:
-        """Who holds what, for a run's directory: the samples of each class at each client, and how many have labels."""
+        """Who holds what, for a run's directory: samples of each class at each client, labels, and the test set's."""
         return {
-            "class_names": list(self.dataset.class_names or map(str, range(self.dataset.classes))),
+            "class_names": self.dataset.names,
             "class_counts": self.class_counts.tolist(),
             "labels": [int(visible.sum()) for visible in self.label_visible],
+            "test_counts": self.dataset.test_counts.tolist(),
         }
 
 
