@@ -28,26 +28,24 @@ LONG = {"warmup_rounds": 0, "eval_every": 10, "checkpoint_every": 50}
 EQUAL = {**LONG, "train_fraction": 0.2, "rounds": 1000}
 ORIGINAL = {"labeled_share": "off", "labeled_multiplier": 1.0}
 # Name: title, settings, and the run whose model it starts from.
-TEN: dict[str, tuple[str, dict[str, Any], str | None]] = {
+METHODS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "start": ("start", {**START, "rounds": 7, "eval_every": 7}, None),
     "fedavg-upper": ("FedAvg, all labeled", {**EQUAL, "method": "fedavg", "labeled_clients": 10}, "start"),
     "rscfed-paper": ("RSCFed paper", {**EQUAL, "method": "rscfed"}, "start"),
     "rscfed-published": ("RSCFed published", {**EQUAL, "method": "rscfed", "preset": "published"}, "start"),
+    "sso-paper": ("Basic + SSO", {**EQUAL, "method": "sso"}, "start"),
+    "fed_consist-adjusted": ("Fed-Consist adjusted", {**EQUAL, "method": "fed_consist"}, "start"),
+    "fed_consist-original": ("Fed-Consist original", {**EQUAL, **ORIGINAL, "method": "fed_consist"}, "start"),
+    "fedavg-lower": ("FedAvg, labeled alone", {**EQUAL, "method": "fedavg"}, "start"),
+}
+VARIANTS = {
     "rscfed-published-no_flip": (
         "RSCFed published, no flip",
         {**EQUAL, "method": "rscfed", "preset": "published", "flip": False},
         "start",
     ),
     "rscfed-tuned": ("RSCFed tuned", {**EQUAL, "method": "rscfed", "preset": "tuned"}, "start"),
-    "rscfed-paper-lambda_u_0": (
-        "RSCFed paper, lambda_u 0",
-        {**EQUAL, "method": "rscfed", "lambda_u": 0.0},
-        "start",
-    ),
-    "sso-paper": ("Basic + SSO", {**EQUAL, "method": "sso"}, "start"),
-    "fed_consist-adjusted": ("Fed-Consist adjusted", {**EQUAL, "method": "fed_consist"}, "start"),
-    "fed_consist-original": ("Fed-Consist original", {**EQUAL, **ORIGINAL, "method": "fed_consist"}, "start"),
-    "fedavg-lower": ("FedAvg, labeled alone", {**EQUAL, "method": "fedavg"}, "start"),
+    "rscfed-paper-lambda_u_0": ("RSCFed paper, lambda_u 0", {**EQUAL, "method": "rscfed", "lambda_u": 0.0}, "start"),
 }
 FIFTY = {
     "clients50-start": ("start", {**START, "clients": 50, "rounds": 35, "eval_every": 35}, None),
@@ -63,7 +61,13 @@ FIFTY = {
     ),
 }
 FULL = {"full-rscfed-paper": ("RSCFed paper, all data", {**LONG, "method": "rscfed", "rounds": 300}, "start")}
-ALL = TEN | FIFTY | FULL
+ALL = METHODS | VARIANTS | FIFTY | FULL
+# The upper bound is too far above the others to be compared in a picture.
+PICTURES = {
+    "curves.png": ("ten clients", [name for name in METHODS if name != "fedavg-upper"]),
+    "variants.png": ("variants of RSCFed", ["rscfed-paper", "rscfed-published", *VARIANTS]),
+    "clients50.png": ("50 clients", list(FIFTY)),
+}
 MOMENTS = (100, 300, 1000)  # rounds at which methods are compared
 LABELED_WEIGHTS = (10, 30, 100)  # and sums over rounds of the labeled client's weight in the global model
 PAPER = {
@@ -121,7 +125,7 @@ def cell_of(mean: dict[str, Any] | None, *, with_round: bool = False) -> str:
 
 
 def publish(runs: Path) -> None:
-    """Copies what is finished to the results, and makes the table and the curves."""
+    """Copies what is finished to the results, and makes the tables and the pictures."""
     known = paper_results()
     by_round = [
         "| run | " + " | ".join(f"round {moment}" for moment in MOMENTS) + " | best (oracle) | paper |",
@@ -150,14 +154,16 @@ def publish(runs: Path) -> None:
         cells.append(" / ".join(f"{value:.1f}" for value in values[:2]) if name in PAPER else "")
         by_round.append(f"| {title} | " + " | ".join(cells) + " |")
         config = rj.Config(**json.loads((runs / name / "config.json").read_text()))
-        if name in TEN and config.labeled_clients == 1:  # the upper bound is too far above to be compared in a picture
-            curves[title] = means
+        curves[name] = means
+        if config.clients == 10 and config.labeled_clients == 1 and config.rounds == EQUAL["rounds"]:
             pairs = list(zip(labeled_weights(means, config), means, strict=True))
             reached = [next((mean for total, mean in pairs if total >= weight), None) for weight in LABELED_WEIGHTS]
             by_weight.append(f"| {title} | " + " | ".join(cell_of(mean, with_round=True) for mean in reached) + " |")
     tables = "\n".join([*by_round, "", *by_weight]) + "\n"
     (OUT / "table.md").write_text(tables)
-    rj.plot_curves(curves, OUT / "curves.png", title="SVHN, published partition, a fifth of the data, one seed")
+    for file, (what, names) in PICTURES.items():
+        if there := {ALL[name][0]: curves[name] for name in names if name in curves}:
+            rj.plot_curves(there, OUT / file, title=f"SVHN, {what}, a fifth of the data, one seed")
     print(tables)
 
 
