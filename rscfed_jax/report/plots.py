@@ -25,9 +25,12 @@ def plot_curves(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, titl
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     lines = figure.axes[0].get_lines()
-    figure.legend(handles=lines, loc="outside lower center", ncols=min(len(lines), 3), frameon=False, fontsize=9)
+    columns = min(len(lines), 3)
+    legend = figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     if title:
-        figure.suptitle(title)
+        figure.suptitle(title, parse_math=False)
     _save(figure, path)
 
 
@@ -50,9 +53,15 @@ def plot_partition(class_counts: np.ndarray, labeled: np.ndarray, path: str | Pa
 def plot_heatmap(
     summary: Sequence[dict[str, Any]], x: str, y: str, path: str | Path, *, metric: str = "accuracy"
 ) -> None:
-    """A metric of the cells of a grid over the values of two settings, which are what `rj.grid` calls its `summary`."""
+    """A metric of the cells of a grid over the values of two settings, which are what `rj.grid` calls its `summary`.
+
+    Of a grid over more settings give the cells of one value of each other.
+    """
     columns, rows = (list(dict.fromkeys(row[name] for row in summary)) for name in (x, y))
     values = np.full((len(rows), len(columns)), np.nan)
+    seen = {(cell[x], cell[y]) for cell in summary}
+    if len(seen) < len(summary):
+        raise ValueError(f"several cells have the same {x} and {y}: give those of one value of each other setting")
     for cell in summary:
         values[rows.index(cell[y]), columns.index(cell[x])] = np.nan if cell[metric] is None else cell[metric]
     figure = Figure(figsize=(2.4 + 0.9 * len(columns), 1.8 + 0.5 * len(rows)), layout="constrained")
@@ -61,7 +70,8 @@ def plot_heatmap(
     image = axes.imshow(values, cmap="viridis", aspect="auto")
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0
     for (row, column), value in np.ndenumerate(values):
-        text = "diverged" if np.isnan(value) else f"{value:.1%}"
+        empty = "diverged" if (columns[column], rows[row]) in seen else ""
+        text = empty if np.isnan(value) else f"{value:.1%}"
         colour = "white" if value <= middle else "black"
         axes.text(column, row, text, ha="center", va="center", fontsize=9, color=colour)
     for names, place in ((columns, axes.set_xticks), (rows, axes.set_yticks)):

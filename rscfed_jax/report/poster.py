@@ -33,7 +33,9 @@ def as_png(report: Report) -> bytes:
     for number, draw in enumerate(panels):
         draw(figure.add_subplot(-(-len(panels) // 3), 3, number + 1))
     lines, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4), frameon=False)
+    legend = figure.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4), frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     inside = f"; below: {report.runs[0].path}" if len(panels) > 3 and len(report.runs) > 1 else ""
     figure.suptitle(f"{title(report)}{inside}", parse_math=False)
     file = io.BytesIO()

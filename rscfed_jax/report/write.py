@@ -26,13 +26,15 @@ FORMATS: dict[str, Callable[[Report], str | bytes]] = {
 
 
 def write_report(
-    directories: Sequence[str | Path], *, out: str | Path | None = None, format: str | None = None
+    directories: str | Path | Sequence[str | Path], *, out: str | Path | None = None, format: str | None = None
 ) -> tuple[Path, Report]:
     """Writes a report of the runs in the directories or below them, and returns the file and what it shows.
 
     The format is what `out` ends in, and HTML without both. Without `out` the file is report.FORMAT in the directory
     if there is one, and in the working directory if there are more.
     """
+    if isinstance(directories, str | Path):
+        directories = [directories]
     if format is None:
         format = "html" if out is None else Path(out).suffix.removeprefix(".")
         if format not in FORMATS:

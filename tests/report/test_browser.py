@@ -86,6 +86,11 @@ def test_every_figure_is_drawn(page):
     assert "NaN" not in page.page_source
 
 
+def test_lists_may_be_longer_than_a_stack(page):
+    assert page.execute_script("return largest(new Array(300000).fill(2), 1)") == 2
+    assert page.execute_script("return smallest(new Array(300000).fill(2))") == 2
+
+
 def test_lines_lie_within_their_axes_and_rise_with_the_metric(page, runs):
     """The accuracy of a run by its pixels: linear, upward, and inside the picture."""
     for button in page.find_elements(By.CSS_SELECTOR, "#legend button")[1:4]:

@@ -3,15 +3,25 @@
 import numpy as np
 import pytest
 
-from rscfed_jax.report.plots import plot_confusion, plot_curves, plot_partition, plot_weights
+from rscfed_jax.report.plots import plot_confusion, plot_curves, plot_heatmap, plot_partition, plot_weights
 
 
 def test_curves_of_several_runs(tmp_path):
-    runs = {name: [{"round": r, "accuracy": r / 9, "auc": 0.5} for r in range(9)] for name in ("rscfed", "fedavg")}
+    names = ("rscfed", "cost$1_{$2")
+    runs = {name: [{"round": r, "accuracy": r / 9, "auc": 0.5} for r in range(9)] for name in names}
     plot_curves(runs, tmp_path / "curves.png", title="Fashion-MNIST")
     plot_curves(runs, tmp_path / "curves.svg")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
     assert (tmp_path / "curves.png").stat().st_size > 5_000
+
+
+def test_a_heat_map_is_of_two_settings(tmp_path):
+    summary = [{"beta": beta, "tau": tau, "accuracy": 0.5} for beta in (0.0, 1.0) for tau in (0.5, 1.0)]
+    summary[1]["accuracy"] = None
+    plot_heatmap(summary[:3], "beta", "tau", tmp_path / "h.svg")
+    assert (tmp_path / "h.svg").read_text().count("<!-- diverged -->") == 1  # and not where there is no cell
+    with pytest.raises(ValueError, match="several cells have the same beta and tau"):
+        plot_heatmap([*summary, summary[0] | {"subsets": 5}], "beta", "tau", tmp_path / "h.svg")
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(3, 2), (100, 100)])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rscfed_jax.report.write import write_report
 from tests.report.runs import write_run
 from tests.test_bad_input import assert_refused, everything_in, run_quietly
 from tests.test_cli import run
@@ -58,11 +59,16 @@ def test_the_markdown_is_whole_tables(here):
 
 @pytest.mark.parametrize("old", [False, True])
 def test_the_picture(here, old):
-    write_run(here / "more" / "_run", old=old, classes=60, clients=50)
+    write_run(here / "more" / "_run$1_{$2", old=old, classes=60, clients=50)
     assert run("report", "more", "cells", "--out", "curves.png") == 0
     content = (here / "curves.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 20_000
+
+
+def test_one_directory_need_not_be_a_list(here):
+    assert write_report(here / "cells")[0] == here / "cells" / "report.html"
+    assert write_report("cells", out="page.md")[0].exists()
 
 
 REFUSED = [

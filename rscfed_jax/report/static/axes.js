@@ -3,6 +3,10 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Of lists so long that they would not fit the stack as arguments of Math.max.
+const largest = (values, start = -Infinity) => values.reduce((a, b) => (b > a ? b : a), start);
+const smallest = (values) => values.reduce((a, b) => (b < a ? b : a), Infinity);
+
 function element(name, attributes = {}, text = "") {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);

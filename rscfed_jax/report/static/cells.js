@@ -72,7 +72,7 @@ const holds = (labels, size) => (labels === 0 ? "none" : labels < size ? "part" 
 /** A small histogram of classes for each client, one below the other, on one scale. */
 function drawPartition(canvas, { class_names: names, class_counts: counts, labels }) {
   const sizes = counts.map((row) => row.reduce((a, b) => a + b, 0));
-  const most = Math.max(1, ...counts.flat());
+  const most = largest(counts.flat(), 1);
   const height = Math.max(rowHeight(counts.length), 10);
   const { svg, width } = picture(canvas, 24 + height * counts.length + 40, "samples of each class at each client");
   const right = 14 + 7.5 * Math.max(...sizes.map((size) => String(size).length), 4);
@@ -104,7 +104,7 @@ function drawPartition(canvas, { class_names: names, class_counts: counts, label
 
 /** The weight of each client at each evaluation; a dash where it was not drawn. */
 function drawWeights(canvas, { clients, rounds, rows }) {
-  const most = Math.max(1e-12, ...rows.flat().filter((value) => value !== null));
+  const most = largest(rows.flat().filter((value) => value !== null), 1e-12);
   const height = rowHeight(clients.length);
   const { svg, width } = picture(canvas, 24 + height * clients.length + 40, "weight of each client over rounds");
   const box = { left: 34, top: 24, width: width - 44, height: height * clients.length };
@@ -134,7 +134,7 @@ function drawConfusion(canvas, { matrix, names }) {
   const part = (row, column) => (sums[row] ? matrix[row][column] / sums[row] : null);
   drawCells(svg, box, classes, classes, part);
   const w = box.width / classes;
-  if (w >= 7.5 * String(Math.max(...matrix.flat())).length + 2) {
+  if (w >= 7.5 * String(largest(matrix.flat())).length + 2) {
     matrix.forEach((row, r) => row.forEach((count, c) => {
       const dark = part(r, c) > 0.5 ? " dark" : "";
       if (count) svg.append(element("text", { class: `on${dark}`, x: box.left + (c + 0.5) * w, y: box.top + (r + 0.5) * (side / classes) + 4, "text-anchor": "middle" }, count));

@@ -28,11 +28,11 @@ function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
   }
   const all = shown.flatMap(({ points }) => points);
   const box = { left: 44, top: 24, width: width - 60, height: 230 };
-  const low = Math.min(...all.map((p) => p.mean - p.deviation));
-  const high = Math.max(...all.map((p) => p.mean + p.deviation));
+  const low = smallest(all.map((p) => p.mean - p.deviation));
+  const high = largest(all.map((p) => p.mean + p.deviation));
   const room = (high - low || 0.02) * 0.05;
   const y = scale(100 * Math.max(0, low - room), 100 * Math.min(1.005, high + room), box.top + box.height, box.top);
-  const x = scale(0, Math.max(...all.map((p) => p.x)), box.left, box.left + box.width);
+  const x = scale(0, largest(all.map((p) => p.x)), box.left, box.left + box.width);
   axes(svg, box, x, y, names);
   for (const { number, points } of shown) {
     const at = (p, value) => `${x.at(p.x).toFixed(1)} ${y.at(100 * value).toFixed(1)}`;
