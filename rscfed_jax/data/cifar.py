@@ -56,12 +56,12 @@ CIFAR100 = Layout(
 
 
 def cifar10(config: Config) -> Dataset:
-    """50,000 training and 10,000 test images, 32x32, in the official order."""
+    """50,000 training and 10,000 test images, 32x32, in the official order, where the files tell it."""
     return _load(config, CIFAR10)
 
 
 def cifar100(config: Config) -> Dataset:
-    """50,000 training and 10,000 test images of 100 fine classes, 32x32, in the official order."""
+    """50,000 training and 10,000 test images of 100 fine classes, 32x32, in the official order, as above."""
     return _load(config, CIFAR100)
 
 

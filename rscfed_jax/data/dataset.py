@@ -94,6 +94,17 @@ def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Ref
     return int(labels.max()) + 1
 
 
+def checked(dataset: Dataset, refuse: Refuse) -> Dataset:
+    """A data set from elsewhere, its labels as int32; refuses one that is none."""
+    for split in ("train", "test"):
+        images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
+        if (found := check_images(images, labels, split, refuse)) > dataset.classes:
+            raise refuse(f"{split}_labels hold {found - 1}, but classes is {dataset.classes}")
+    return dataset._replace(
+        train_labels=dataset.train_labels.astype(np.int32), test_labels=dataset.test_labels.astype(np.int32)
+    )
+
+
 def normalisation(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """[3] mean and standard deviation of the pixel values to normalise with: the data set's constants, or its own."""
     if dataset.mean is None or dataset.std is None:

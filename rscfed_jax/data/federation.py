@@ -9,7 +9,7 @@ import numpy as np
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data import partition
-from rscfed_jax.data.dataset import Dataset, with_validation
+from rscfed_jax.data.dataset import Dataset, checked, with_validation
 from rscfed_jax.data.sources import dataset_of
 
 
@@ -54,8 +54,10 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
     """Loads the data, unless it is given, and spreads it over the clients as the config says."""
     if dataset is None:
         dataset = dataset_of(config)
-    elif config.validation and dataset.held_out is None:
-        dataset = with_validation(dataset, config.validation)
+    else:
+        dataset = checked(dataset, lambda reason: SettingError("dataset", "of your own", reason))
+        if config.validation and dataset.held_out is None:
+            dataset = with_validation(dataset, config.validation)
     labels = dataset.train_labels
     # One stream per decision, so that a change of one setting does not shift the others.
     split_rng, choice_rng, keep_rng, label_rng = (np.random.default_rng([config.seed, n]) for n in range(4))

@@ -16,6 +16,7 @@ from rich.progress import track
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data.dataset import Dataset, Refuse, hold_out, refuse_file
 
+DECODER = 2  # rises when the same file gives other pixels
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
@@ -31,7 +32,7 @@ def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -
     The array files are named after what they were made from: paths, lengths and times of the picture files.
     """
     made_from = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:24]
+    key = hashlib.sha256(json.dumps([DECODER, made_from]).encode()).hexdigest()[:24]
     paths = [cache_folder() / f"{key}-{size}.npy" for size in sizes]
     shapes = [(len(files), size, size, 3) for size in sizes]
     kept = [_kept(path, shape) for path, shape in zip(paths, shapes, strict=True)]
@@ -65,6 +66,8 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
             np.lib.format.open_memmap(path, "w+", np.uint8, (len(files), size, size, 3))
             for path, size in half_written.items()
         ]
+        for path in half_written:
+            _take_room(path)
 
         def decode(number: int) -> None:
             pictures = _read_picture(files[number], list(wanted.values()), refuse_file(config, files[number]))
@@ -90,12 +93,25 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
             half.unlink(missing_ok=True)
 
 
+def _take_room(path: Path) -> None:
+    """Takes the disk's room for a file: writing to a mapped file on a full disk would end the process."""
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+
+
 def _read_picture(file: Path, sizes: Sequence[int], refuse: Refuse) -> list[np.ndarray]:
     try:
         with Image.open(file) as opened:
-            picture = opened.convert("RGB")
+            mode = opened.mode
+            # Of 16 bits Pillow would cut all above 255.
+            deep = mode.startswith("I;16")
+            eight_bits = Image.fromarray((np.asarray(opened) // 257).astype(np.uint8)) if deep else opened
+            picture = eight_bits.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise refuse(f"does not decode as a picture ({type(error).__name__})") from None
+    if mode in ("I", "F"):
+        raise refuse(f"has pixels of 32 bits (mode {mode}), whose range is not known; must have 8 or 16")
     return [np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)) for size in sizes]
 
 

@@ -14,30 +14,34 @@ NEEDED = "pip install 'rscfed-jax[tfds]'"
 def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
     """The official splits of the prepared data set `name`; None if there is none and none is to be downloaded.
 
-    A directory in the format array_record is read without TensorFlow. To prepare one needs TensorFlow.
+    A directory in the format array_record is read without TensorFlow. To prepare one needs TensorFlow. TFDS shuffles
+    what it prepares; where samples have an id, they are put back in the official order.
     """
     bases = [Path(config.data_dir or DEFAULT_FOLDER)]
     bases.append(Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"))
-    found = [path.parent for base in bases for path in sorted((base / name).glob("**/dataset_info.json"))]
-    if not found and not config.download:
+    found = next(filter(None, (_newest(base / name) for base in bases)), None)
+    if found is None and not config.download:
         return None
 
     def refuse(reason: str) -> SettingError:
-        return SettingError("dataset", config.dataset, f"{found[-1] if found else f'TFDS {name}'}: {reason}")
+        return SettingError("dataset", config.dataset, f"{found or f'TFDS {name}'}: {reason}")
 
     try:
         import tensorflow_datasets as tfds
     except ImportError:
         raise refuse(f"tensorflow-datasets is needed to read it: {NEEDED}") from None
     try:
-        if found:
-            builder = tfds.builder_from_directory(found[-1])
+        if found is not None:
+            builder = tfds.builder_from_directory(found)
         else:
             builder = tfds.builder(name, data_dir=bases[0], file_format="array_record")
             builder.download_and_prepare()
-        arrays = []
+        arrays, in_order = [], True
         for split in ("train", "test"):
             rows = list(builder.as_data_source(split=split))
+            in_order &= all("id" in row for row in rows)
+            if in_order:
+                rows.sort(key=lambda row: row["id"])  # as in train_00123
             arrays.append(np.stack([row["image"] for row in rows]))
             arrays.append(np.array([row["label"] for row in rows], np.int32))
     except ImportError as error:
@@ -50,8 +54,17 @@ def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
         # TFDS raises errors of many kinds, over many lines.
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise refuse(f"TFDS cannot read or prepare it: {type(error).__name__} {first}") from None
+    if config.partition_file is not None and not in_order:
+        reason = f"names samples of the official order, which {builder.data_path} does not tell: its samples have no id"
+        raise SettingError("partition_file", config.partition_file, reason)
     for place, split in enumerate(("train", "test")):
         if check_images(arrays[2 * place], arrays[2 * place + 1], split, refuse) > classes:
             raise refuse(f"{split} labels must be from 0 to {classes - 1}")
     train_images, train_labels, test_images, test_labels = arrays
     return Dataset(train_images, train_labels, test_images, test_labels, classes, origin=str(builder.data_path))
+
+
+def _newest(folder: Path) -> Path | None:
+    """The newest version of a data set that is prepared in a folder."""
+    versions = sorted(path.parent for path in folder.glob("**/dataset_info.json"))
+    return next((path for path in reversed(versions) if ".incomplete" not in path.name), None)

@@ -16,7 +16,7 @@ TFDS_NOTE = "; TFDS insists on the extra split, 1.3 GB, so the two files are the
 
 
 def svhn(config: Config) -> Dataset:
-    """73,257 training and 26,032 test images of digits, 32x32, in the official order."""
+    """73,257 training and 26,032 test images of digits, 32x32, in the official order, where the files tell it."""
     for folder in folders(config):
         if (folder / FILES["train"]).exists():
             train_images, train_labels = _read_mat(config, folder / FILES["train"])

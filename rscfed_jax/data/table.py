@@ -87,7 +87,8 @@ def cells_to_host(
 
     def labels(federation: Federation) -> np.ndarray:
         visible = np.concatenate(federation.label_visible)
-        return padded(np.where(visible, dataset.train_labels[np.concatenate(federation.members)], HIDDEN))
+        known = dataset.train_labels[np.concatenate(federation.members)].astype(np.int32)
+        return padded(np.where(visible, known, HIDDEN))
 
     test = test_to_host(dataset, image_size=image_size)
     train = table(

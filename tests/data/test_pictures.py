@@ -1,5 +1,8 @@
 """Folders of pictures, and the array files that are made of them."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -89,6 +92,18 @@ def test_grey_and_transparent_pictures_become_colour(tmp_path):
     assert load_dataset(f"folder:{folder}", image_size=16, seed=SEED).train_images.shape[3] == 3
 
 
+def test_pictures_of_16_bits_keep_their_shades_and_those_of_32_are_refused(tmp_path):
+    folder = write_classes(tmp_path / "pets")
+    for path in folder.rglob("*.png"):
+        Image.fromarray(np.full((9, 9), 257 * 40, np.uint16)).save(path)
+    data = load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
+    assert (data.train_images == 40).all()
+    Image.fromarray(np.ones((9, 9), np.float32)).save(folder / "cat" / "deep.tiff")
+    (folder / "cat" / "deep.tiff").rename(folder / "cat" / "deep.png")
+    with pytest.raises(SettingError, match=r"deep.png: has pixels of 32 bits \(mode F\)"):
+        load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
+
+
 def test_a_picture_that_does_not_decode_is_named_and_nothing_is_left_behind(tmp_path):
     folder = write_classes(tmp_path / "pets")
     bad = folder / "dog" / "bad.jpg"
@@ -116,3 +131,13 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SettingError, match=r"cannot be written .*set XDG_CACHE_HOME"):
         load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
+
+
+def test_a_full_disk_is_found_before_it_is_written_to(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SettingError, match=r"cannot be written \(No space left on device\); set XDG_CACHE_HOME"):
+        load_dataset(f"folder:{write_classes(tmp_path / 'pets')}", image_size=16, seed=SEED)
+    assert list(cache_folder().iterdir()) == []

@@ -3,6 +3,7 @@
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,6 +45,38 @@ def test_a_prepared_directory_is_read_exactly_and_without_tensorflow(folder):
     assert sorted(order) == list(range(6))
     assert data.train_labels.tolist() == order
     assert data.test_images.shape == (4, 32, 32, 3)
+
+
+@pytest.fixture
+def shuffled(tmp_path, monkeypatch):
+    """A stand-in for TFDS that hands out four samples in another order than the official one, which their ids tell."""
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "home"))
+    for place in ("data/cifar10/3.0.2", "data/cifar10/3.0.2.incompleteX", "home/cifar10/3.0.2"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "dataset_info.json").write_text("{}")
+    row = {"image": np.zeros((32, 32, 3), np.uint8)}
+    rows = [row | {"label": label, "id": f"train_{label:05}".encode()} for label in (2, 0, 3, 1)]
+
+    def builder(path):
+        return SimpleNamespace(data_path=path, as_data_source=lambda split: rows)
+
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", SimpleNamespace(builder_from_directory=builder))
+    return rows, str(tmp_path / "data")
+
+
+def test_samples_are_put_back_in_the_official_order(shuffled):
+    _, place = shuffled
+    data = load_dataset("cifar10", data_dir=place)
+    assert data.train_labels.tolist() == data.test_labels.tolist() == [0, 1, 2, 3]
+    assert data.origin == f"{place}/cifar10/3.0.2"
+
+
+def test_a_partition_is_refused_where_the_official_order_is_not_known(shuffled):
+    rows, place = shuffled
+    del rows[0]["id"]
+    assert load_dataset("cifar10", data_dir=place).train_labels.tolist() == [2, 0, 3, 1]
+    with pytest.raises(SettingError, match=r"--partition-file p.npz: names samples of the official order"):
+        load_dataset("cifar10", data_dir=place, partition_file="p.npz")
 
 
 @pytest.mark.filterwarnings("default")
