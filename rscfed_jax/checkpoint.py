@@ -3,6 +3,7 @@
 A checkpoint is a directory that appears only when it is complete, with a folder for each of the three.
 """
 
+import errno
 import json
 import logging
 import tempfile
@@ -27,6 +28,7 @@ from rscfed_jax.types import Model
 KEPT = 3
 UNFINISHED = ".orbax-checkpoint-tmp"  # what Orbax removes when it starts
 ROWS = "rows"  # the array that tells which clients are there: not those that were never selected
+OF_THE_MACHINE = (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # not of the file
 LOG = "log"  # the array, among those of the state, that holds config and history as JSON text
 
 Warn = Callable[[str], None]
@@ -146,6 +148,8 @@ class Checkpoints:
                 items = self._manager.restore(round_, args=ocp.args.Composite(**wanted))
                 return round_, {name: items[name] for name in names}
             except Exception as error:  # what a damaged file raises depends on where it is damaged
+                if isinstance(error, MemoryError) or getattr(error, "errno", None) in OF_THE_MACHINE:
+                    raise SettingError("out", place, f"cannot be read now: {error or 'not enough memory'}") from None
                 warn(f"checkpoint {place} is damaged and left out: {' '.join(str(error).split())}")
             if put_aside:
                 aside = self.directory.with_name("damaged")

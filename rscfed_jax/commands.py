@@ -144,7 +144,7 @@ def _count(arguments: argparse.Namespace, name: str) -> int | None:
 def reproduce_table(arguments: argparse.Namespace) -> int:
     """Runs a table of the paper."""
     seeds, company = _seeds(arguments), company_of(arguments)
-    settings = {"rounds": 1000} | settings_of(arguments)
+    settings = settings_of(arguments)
     dataset = settings.get("dataset", "fashion")
     out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
     jobs = reproduce.plan(arguments.table, settings, seeds=seeds, out=out, check=company.writes)

@@ -6,6 +6,7 @@ arguments: changing them never compiles again. No JAX is imported here, so that 
 
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -35,7 +36,9 @@ class Kind(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """A NumPy number as Python's own, which JSON can hold; anything else as it is."""
+    """A NumPy number as Python's own and a path as a text, which JSON can hold; anything else as it is."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -21,7 +21,7 @@ from rscfed_jax.data.table import pack_pixels
 from rscfed_jax.history import DivergedError, History, Record, check_finite, summarise
 from rscfed_jax.local.training import ClientState
 from rscfed_jax.methods.base import Method
-from rscfed_jax.metrics import Metrics, evaluate_cells
+from rscfed_jax.metrics import Metrics, batch_of, evaluate_cells
 from rscfed_jax.processes import any_of_them, from_the_first
 from rscfed_jax.progress import RunProgress
 from rscfed_jax.report.plots import plot_curves
@@ -57,10 +57,14 @@ class Result:
         if images.dtype != np.uint8 or images.ndim != 4:
             raise ValueError(f"images must be uint8 of shape B,H,W,C, not {images.dtype} of shape {images.shape}")
         network, data = self.cells.algorithm.local.network, self.cells.data
-        words = jnp.asarray(pack_pixels(resize(images, self.config.image_size)))
-        pixels = normalise(unpack_pixels(words.transpose(1, 2, 0)), data.mean, data.std, network.dtype)
-        logits = network.apply(self.model, pixels, train=False)
-        return np.asarray(jax.nn.softmax(logits.astype(jnp.float32)))
+        side, parts = self.config.image_size, []
+        batch = batch_of(side, side)
+        for start in range(0, len(images), batch):
+            words = jnp.asarray(pack_pixels(resize(images[start : start + batch], side)))
+            pixels = normalise(unpack_pixels(words.transpose(1, 2, 0)), data.mean, data.std, network.dtype)
+            logits = network.apply(self.model, pixels, train=False)
+            parts.append(np.asarray(jax.nn.softmax(logits.astype(jnp.float32))))
+        return np.concatenate(parts) if parts else np.zeros((0, network.classes), np.float32)
 
 
 class Stopped(Exception):  # noqa: N818 - as StopIteration, no error

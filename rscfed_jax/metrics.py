@@ -71,6 +71,11 @@ def metrics_of(probabilities: Array, labels: Array) -> tuple[Metrics, Array]:
     return metrics, confusion
 
 
+def batch_of(height: int, width: int) -> int:
+    """How many images are tested at once."""
+    return min(EVAL_BATCH, max(EVAL_PIXELS // (height * width), 1))
+
+
 @partial(jax.jit, static_argnames="network")
 def evaluate(network: nn.Module, model: Model, test: TestData) -> tuple[Metrics, Array]:
     """Metrics and confusion matrix of a model on the test set, in batches."""
@@ -83,7 +88,7 @@ def evaluate_cells(network: nn.Module, models: Model, test: TestData, *, axis: C
     """Metrics [G] and confusion matrices [G, classes, classes] of G models; devices share the batches of all."""
     cells, count = jax.tree.leaves(models)[0].shape[0], len(test.labels)
     _, height, width = test.images.shape
-    batch = min(EVAL_BATCH, max(EVAL_PIXELS // (height * width), 1), count)
+    batch = min(batch_of(height, width), count)
     rows = jnp.minimum(jnp.arange(-(-count // batch) * batch), count - 1).reshape(-1, batch)
     cell, part = (grid.ravel() for grid in jnp.meshgrid(jnp.arange(cells), jnp.arange(len(rows)), indexing="ij"))
 

@@ -75,7 +75,10 @@ def make_algorithms(
 
 def build_simulation(config: Config, federation: Federation, *, method: Method | None = None) -> Simulation:
     """Puts a federation on the device and initialises its state; `method` is used instead of the config's if given."""
-    return cell_of(build_cells([config], [federation], method=method), 0)
+    cells = build_cells([config], [federation], method=method)
+    if config.init_from is not None:
+        cells = start_from(cells, config.init_from)
+    return cell_of(cells, 0)
 
 
 def build_cells(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,10 @@ def test_tuned_changes_only_what_the_text_leaves_open(dataset):
 def test_the_published_codes_small_stem_is_not_the_papers():
     assert [Config(dataset="isic2018", preset=preset).stem for preset in PRESETS] == ["imagenet", "cifar", "imagenet"]
     assert Config(model="resnet18").stem == "cifar"
+
+
+def test_a_path_may_be_one():
+    assert Config(data_dir=Path("data"), init_from=Path("runs") / "first").init_from == "runs/first"
 
 
 def test_a_setting_given_by_hand_wins_over_the_preset():

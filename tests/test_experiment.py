@@ -68,6 +68,9 @@ def test_a_run_returns_its_metrics_and_a_model_that_predicts():
     accuracy = (probabilities.argmax(axis=1) == dataset.test_labels).mean()
     assert accuracy == pytest.approx(result.metrics[-1]["accuracy"], abs=1e-6)
     assert accuracy > 0.6
+    several_batches = result.predict(np.tile(dataset.test_images, (7, 1, 1, 1)))
+    np.testing.assert_allclose(several_batches, np.tile(probabilities, (7, 1)), rtol=1e-5, atol=1e-6)
+    assert result.predict(dataset.test_images[:0]).shape == (0, 3)
     assert int(result.simulation.state.round) == 12
     assert_trees_equal(result.simulation.state.model, result.model)
     assert result.confusion.sum() == 40
@@ -117,6 +120,24 @@ def test_a_run_starts_from_the_model_of_another(tmp_path):
     with pytest.raises(rj.SettingError, match=r"--init-from .*other parameters"):
         rj.train(other, out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_simulation_starts_from_a_model_too(tmp_path):
+    config = rj.Config(**SETTINGS | {"init_from": str(tmp_path / "nowhere")})
+    with pytest.raises(rj.SettingError, match=r"--init-from .*nowhere: is not a run directory"):
+        rj.build_simulation(config, rj.build_federation(config))
+
+
+def test_labels_of_any_whole_type_are_hidden_and_wrong_data_are_refused():
+    config = rj.Config(**SETTINGS)
+    dataset = rj.build_federation(config).dataset
+    small = dataset._replace(train_labels=dataset.train_labels.astype(np.uint8))
+    hidden = rj.build_simulation(config, rj.build_federation(config, dataset=small)).data.labels
+    assert set(np.unique(hidden)) == {-1, 0, 1, 2}
+    with pytest.raises(rj.SettingError, match="--dataset of your own: test_images must be uint8, not float64"):
+        rj.build_federation(config, dataset=dataset._replace(test_images=dataset.test_images / 255))
+    with pytest.raises(rj.SettingError, match="train_labels hold 2, but classes is 2"):
+        rj.build_federation(config, dataset=dataset._replace(classes=2))
 
 
 def test_a_federation_has_as_many_clients_as_the_config():

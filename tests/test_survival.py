@@ -1,6 +1,7 @@
 """Runs that survive: stopped, killed, out of disk, with damaged checkpoints, with two writers."""
 
 import contextlib
+import errno
 import importlib.util
 import json
 import os
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import rscfed_jax as rj
-from rscfed_jax import group, progress
+from rscfed_jax import arrays, group, progress
 from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode, read_together
 from rscfed_jax.config import Config
 from rscfed_jax.progress import RunProgress
@@ -179,6 +180,19 @@ def test_a_run_with_damaged_checkpoints_alone_starts_anew(tmp_path, capfd, whole
     result = rj.train(CONFIG, out=out, resume=True)
     assert len(capfd.readouterr().err.splitlines()) == len(damaged)
     assert_same_run(result, out, whole)
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch, whole):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    out = shutil.copytree(whole[1], tmp_path / "run")
+    monkeypatch.setattr(arrays, "read_arrays", fail)
+    with pytest.raises(rj.SettingError, match=r"--out .*checkpoints/10: cannot be read now: .*Input/output error"):
+        rj.train(CONFIG, out=out, resume=True)
+    assert not (out / "damaged").exists()
+    monkeypatch.undo()
+    assert_same_run(rj.train(CONFIG, out=out, resume=True), out, whole)
 
 
 def test_evaluate_takes_the_newest_valid_model(tmp_path, capfd, whole):
