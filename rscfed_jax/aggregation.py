@@ -113,14 +113,14 @@ def sub_consensus(
 ) -> Consensus:
     """The model that a subset agrees on: equations 5 and 6.
 
-    `beta_labeled` serves a subset that holds a labeled client. The published code applies the labeled multiplier
+    `beta_labeled` serves a subset in which a labeled client answered. The published code applies the labeled multiplier
     twice: to the data amounts before averaging, and to the weights after the distance factor.
     """
     shares = data_shares(members, labeled_share=labeled_share, labeled_multiplier=labeled_multiplier)
     center = weighted_mean(models, shares)
     distances = distance(models, center)
     boosted = shares * jnp.where(members.labeled, labeled_multiplier, 1.0)
-    subset_beta = jnp.where(jnp.any(members.labeled), beta_labeled, beta)
+    subset_beta = jnp.where(jnp.any(members.labeled & members.healthy), beta_labeled, beta)
     weights = dma_weights(distances, members.sizes, boosted, beta=subset_beta)
     return Consensus(weighted_mean(models, weights), weights, distances)
 

@@ -5,6 +5,7 @@ time for it, so a state travels there and back.
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +17,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.schedule import last_slots, order_of, take
+from rscfed_jax.schedule import NOBODY, last_slots, order_of, take
 from rscfed_jax.types import Array
 
 GRID, CLIENTS = "grid", "clients"  # axes of the mesh
 LARGEST_AUTO_CHUNK = 64
+# Each device holds, for each other, a client's state as it is fetched and its model and state as they are stored.
+EXCHANGED_MODELS = 5  # with teacher and momentum
+EXCHANGED_BYTES = 4 * 2**30  # what CPU devices may take for it together
 FRUGAL_ORDER: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 
 Out = TypeVar("Out")
@@ -38,10 +42,19 @@ class ClientAxis:
     mesh: Mesh | None = None
 
     @classmethod
-    def create(cls, chunk: int | str, devices: int | str, grid_devices: int = 1) -> "ClientAxis":
-        """Chooses what was measured fastest where a setting is `auto`: on CPU, one client at a time on every core."""
+    def create(
+        cls, chunk: int | str, devices: int | str, grid_devices: int = 1, *, model_bytes: int = 0
+    ) -> "ClientAxis":
+        """Chooses what was measured fastest where a setting is `auto`: on CPU, one client at a time on every core.
+
+        Cores share one memory, which devices fill with what they exchange: of large models fewer cores are taken.
+        """
         there = jax.devices()
         number = len(there) if isinstance(devices, str) else devices
+        if isinstance(devices, str) and there[0].platform == "cpu" and jax.process_count() == 1:
+            most = math.isqrt(EXCHANGED_BYTES // (EXCHANGED_MODELS * max(model_bytes, 1)))
+            if most < number and number % grid_devices == 0:
+                number = max(most // grid_devices, 1) * grid_devices
         if number > len(there):
             raise SettingError("devices", devices, f"must be from 1 to {len(there)}, the devices that JAX sees here")
         used = there[:number]
@@ -135,7 +148,7 @@ class ClientAxis:
 
         `ids` [n] are the slots' clients, `slots` more arrays [n], and `states` [rows, ...] those of all clients.
         Returns the results [n, ...] and all states, the new ones in their place. A client with several slots enters
-        each with the state it has now and leaves with that of its last slot.
+        each with the state it has now and leaves with that of its last slot that has work.
 
         `work` [n] says how much each slot has to do: slots that run at once have alike work, and devices get equal
         parts of it. The slots of one client must have the same work, or none. A slot of padding has the id `NOBODY`,
@@ -171,7 +184,8 @@ class ClientAxis:
         work, ids, slots, states = each
         cells, number = ids.shape
         leaves = jax.tree.leaves(states)
-        homes = jax.vmap(partial(last_slots, number=leaves[0].shape[1]))(ids) if leaves else ids
+        working = jnp.where(work > 0, ids, NOBODY)
+        homes = jax.vmap(partial(last_slots, number=leaves[0].shape[1]))(working) if leaves else ids
 
         def of_cell(shared: tuple, cell: Array | int) -> tuple:
             return jax.tree.map(lambda leaf, has: leaf[cell] if has else leaf, shared, has_cells)

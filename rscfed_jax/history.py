@@ -73,7 +73,7 @@ class History:
         record = {"round": round_, **{name: float(value) for name, value in metrics._asdict().items()}}
         record |= _averages(self.pending) | sent | {"seconds": round(self.seconds, 3)}
         if round_ > 0 and record["accuracy"] > max((r["accuracy"] for r in self.trained), default=-1.0):
-            self.best_model = jax.device_get(model)
+            self.best_model = jax.tree.map(np.array, model)  # a copy: it may be a view of all cells' models
         self.records.append(record)
         self.pending = []
         return record

@@ -21,7 +21,8 @@ from rscfed_jax.local.objective import Batch, Bulletin
 from rscfed_jax.local.training import LocalTraining, init_client, train_step
 from rscfed_jax.methods import METHODS
 from rscfed_jax.report.text import as_console
-from rscfed_jax.simulation import make_network, model_like
+from rscfed_jax.schedule import waves_of
+from rscfed_jax.simulation import make_network, model_like, tree_bytes
 
 CLIENT_COUNTS = (10, 50, 500, 10_000)
 BYTES_PER_PIXEL = 4
@@ -48,22 +49,19 @@ class Estimate:
     state_bytes: int  # teachers and momentum of this device's clients
     data_bytes: int  # training and test images, on every device
     models_bytes: int  # the global model, and this device's part of the round's models
+    exchange_bytes: int  # what a wave of clients brings to each device, trained one at a time
+    more_bytes: int  # and each further client that is trained with it
     bytes_down: int  # sent to clients in a round, at the most
     bytes_up: int
 
     @property
     def resident_bytes(self) -> int:
         """Memory that is taken before any client trains."""
-        return self.state_bytes + self.data_bytes + self.models_bytes
+        return self.state_bytes + self.data_bytes + self.models_bytes + self.exchange_bytes
 
     def hours(self, rounds: int, flops_per_second: float) -> float:
         """For so many rounds, if all devices together reach so many FLOP/s."""
         return rounds * self.flops_per_round / flops_per_second / 3600
-
-
-def tree_bytes(tree: Any) -> int:
-    """Bytes of the arrays of a pytree."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def client_bytes(config: Config, model: Any, *, with_teacher: bool) -> int:
@@ -98,6 +96,9 @@ def estimate(config: Config, federation: Federation, step_flops: float, *, clien
     else:
         steps_per_round = float(steps[labeled].sum() if config.method == "fedavg" else steps.sum())
     own = client_bytes(config, model, with_teacher=method.teacher and federation.any_unlabeled)
+    # A state is fetched by each device, and stored with its model.
+    travels = devices * (2 * own + tree_bytes(model))
+    _, in_wave, chunk = waves_of(slots, devices=devices, chunk=1, size=own + tree_bytes(model))
     return Estimate(
         clients=clients,
         models_per_round=models,
@@ -106,6 +107,8 @@ def estimate(config: Config, federation: Federation, step_flops: float, *, clien
         state_bytes=-(-clients // devices) * own,
         data_bytes=image_bytes(config, federation),
         models_bytes=(3 + -(-slots // devices)) * tree_bytes(model),
+        exchange_bytes=in_wave * chunk * travels,
+        more_bytes=travels,
         bytes_down=min(models, clients) * tree_bytes(model),
         bytes_up=models * tree_bytes(model),
     )
@@ -150,7 +153,7 @@ def measure_step(config: Config, classes: int, *, with_teacher: bool) -> Step:
 def largest_chunk(step: Step, taken: Estimate, budget: float) -> int:
     """How many clients a device of `budget` bytes can train at once; 0 if not even one."""
     left = budget - taken.resident_bytes - step.bytes_first
-    return 0 if left < 0 else 1 + int(left // step.bytes_more)
+    return 0 if left < 0 else 1 + int(left // (step.bytes_more + taken.more_bytes))
 
 
 def group_bytes(configs: Sequence[Config], federations: Sequence[Federation]) -> int:
@@ -166,8 +169,8 @@ def group_bytes(configs: Sequence[Config], federations: Sequence[Federation]) ->
 
 def as_lines(config: Config, federation: Federation, *, memory: float, flops: float | None) -> Iterator[str]:
     """The plan for a reader, and as one JSON object in its last line."""
-    devices = ClientAxis.create(config.chunk, config.devices).devices
     model = model_like(config, federation.dataset.classes)
+    devices = ClientAxis.create(config.chunk, config.devices, model_bytes=tree_bytes(model)).devices
     with_teacher = METHODS[config.method](config).teacher and federation.any_unlabeled
     step = measure_step(config, federation.dataset.classes, with_teacher=with_teacher)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
@@ -179,17 +182,17 @@ def as_lines(config: Config, federation: Federation, *, memory: float, flops: fl
     counts = sorted({config.clients, *(count for count in CLIENT_COUNTS if count >= fewest)})
     rows = [estimate(config, federation, step.flops, clients=count, devices=devices) for count in counts]
     yield f"on {devices} device{'s' if devices > 1 else ''}, with the {int(federation.sizes.sum()):,} samples shared:"
-    lines = [["clients", "state", "data", "models", "steps", "GFLOP", "down", "up", "chunk", "hours"]]
+    lines = [["clients", "state", "data", "models", "exchange", "steps", "GFLOP", "down", "up", "chunk", "hours"]]
     for row in rows:
         hours = "" if flops is None else f"{row.hours(config.rounds, flops):.3g}"
-        sizes = [_size(part) for part in (row.state_bytes, row.data_bytes, row.models_bytes)]
+        sizes = [_size(part) for part in (row.state_bytes, row.data_bytes, row.models_bytes, row.exchange_bytes)]
         sent = [_size(row.bytes_down), _size(row.bytes_up)]
         chunk = str(largest_chunk(step, row, memory)) if largest_chunk(step, row, memory) else "none"
         work = [f"{row.steps_per_round:,.0f}", f"{row.flops_per_round / 1e9:,.1f}"]
         lines.append([str(row.clients), *sizes, *work, *sent, chunk, hours])
     yield as_console(lines)
     yield (
-        "state, data, models: memory of one device; steps, GFLOP, down, up: of one round; "
+        "state, data, models, exchange: memory of one device; steps, GFLOP, down, up: of one round; "
         f"chunk: most clients at once in {_size(memory)}; "
         + ("hours: give --flops" if flops is None else f"hours: {config.rounds} rounds at {flops:.3g} FLOP/s")
     )

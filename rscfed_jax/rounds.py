@@ -107,12 +107,13 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     """Sample, train, agree: algorithm 1 of the paper."""
     round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
     sample_key, train_key = jax.random.split(round_key)
+    drop_key = jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two above
     subsets = algorithm.method.sample(sample_key, data)  # [M, K]
     faults = algorithm.faults
     attackers = faults.attackers(data, hyper)  # [N]
 
     def train(clients: ClientState | None, ids: Array, subset: Array) -> tuple[Trained, ClientState | None]:
-        answers = faults.answers(jax.random.fold_in(round_key, 1), ids, subset, hyper)
+        answers = faults.answers(drop_key, ids, subset, hyper)
         work = data.sizes.at[jnp.where(answers, ids, NOBODY)].get(mode="fill", fill_value=0)
         attacks = attackers.at[ids].get(mode="fill", fill_value=False)
         shared = (train_key, state.model, state.initial_model, data, hyper, Bulletin(state.round, state.memory))

@@ -14,17 +14,22 @@ LONGEST_WAVE = 16
 WAVE_BYTES = 256 * 2**20
 
 
+def waves_of(slots: int, *, devices: int, chunk: int, size: int) -> tuple[int, int, int]:
+    """How many waves there are, and in each the chunks of a device and the slots of a chunk."""
+    per_device = -(-slots // devices)
+    chunk = min(chunk or per_device, per_device)
+    chunks = -(-per_device // chunk)
+    longest = max(1, min(LONGEST_WAVE, WAVE_BYTES // (size * devices)) // chunk)
+    waves = -(-chunks // longest)
+    return waves, -(-chunks // waves), chunk
+
+
 def order_of(work: Array, *, devices: int, chunk: int, size: int) -> Array:
     """[waves, devices, chunks, chunk] which slot runs when and where; each brings `size` bytes to every device.
 
     Slots sorted by falling work make chunks of alike slots; a chunk takes as long as its first slot.
     """
-    per_device = -(-len(work) // devices)
-    chunk = min(chunk or per_device, per_device)
-    chunks = -(-per_device // chunk)
-    longest = max(1, min(LONGEST_WAVE, WAVE_BYTES // (size * devices)) // chunk)
-    waves = -(-chunks // longest)
-    in_wave = -(-chunks // waves)
+    waves, in_wave, chunk = waves_of(len(work), devices=devices, chunk=chunk, size=size)
     by_work = jnp.argsort(-work, stable=True)
     chunk_work = work[by_work].at[jnp.arange(waves * in_wave * devices) * chunk].get(mode="fill", fill_value=0)
     dealt = jax.vmap(partial(_deal, devices=devices))(chunk_work.reshape(waves, -1).astype(jnp.float32))

@@ -16,7 +16,7 @@ from rscfed_jax.data.table import OF_A_CELL, FederatedData, TestData, cells_to_h
 from rscfed_jax.faults import NO_FAULTS, Faults
 from rscfed_jax.local.training import LocalTraining
 from rscfed_jax.methods import METHODS
-from rscfed_jax.methods.base import Method, by_data_amount
+from rscfed_jax.methods.base import Method
 from rscfed_jax.models import MODELS
 from rscfed_jax.repeat import REPEATS
 from rscfed_jax.rounds import Algorithm, State, init_cells, place_state
@@ -49,6 +49,11 @@ def model_like(config: Config, classes: int) -> Any:
     return jax.eval_shape(lambda: dict(network.init(jax.random.key(0), images, train=False)))
 
 
+def tree_bytes(tree: Any) -> int:
+    """Bytes of the arrays of a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
 def make_algorithms(
     config: Config, network: nn.Module, method: Method, axis: ClientAxis, *, with_teacher: bool
 ) -> tuple[Algorithm, Algorithm]:
@@ -67,7 +72,7 @@ def make_algorithms(
         keeps_clients = config.client_state == "kept"
         return Algorithm(method, local, REPEATS[config.repeat], axis, faults, keeps_clients)
 
-    on_labeled = dataclasses.replace(method, sample=LabeledClients(), aggregate=by_data_amount)
+    on_labeled = dataclasses.replace(method, sample=LabeledClients(), aggregate=method.warmup)
     # The warm-up is before the experiment: nothing goes wrong in it.
     main = algorithm(method, Faults.of(config), with_teacher=with_teacher)
     return main, algorithm(on_labeled, NO_FAULTS, with_teacher=False)
@@ -100,7 +105,8 @@ def build_cells(
     method = method or METHODS[config.method](config)
     # A federation without unlabeled samples, or a method that leaves them out, does not pay for a teacher.
     with_teacher = method.teacher and federations[0].any_unlabeled
-    axis = ClientAxis.create(config.chunk, config.devices, grid_devices)
+    model = model_like(config, federations[0].dataset.classes)
+    axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
     algorithm, warmup = make_algorithms(config, network, method, axis, with_teacher=with_teacher)
     data, test = cells_to_host(federations, image_size=config.image_size, resize_to=config.resize)
     hypers = [Hyper.of(config) for config in configs]

@@ -134,6 +134,17 @@ def test_identical_models_stay_put(subset):
         np.testing.assert_allclose(ours.model["params"][str(t)], models[0][t], rtol=1e-5, atol=1e-6)
 
 
+def test_beta_is_that_of_a_subset_without_labels_where_the_labeled_client_is_silent():
+    models = {"params": {"x": jnp.array([0.0, 0.1, 0.3, 0.9])}}
+    numbers = {"beta": 20.0, "beta_labeled": 0.0, "labeled_share": 0.5, "labeled_multiplier": 1.0}
+    healthy = jnp.arange(4) > 0
+    weights = [
+        sub_consensus(models, Members(jnp.full(4, 100), jnp.arange(4) == labeled, healthy), **numbers).weights
+        for labeled in (0, 9)
+    ]
+    np.testing.assert_allclose(*weights)
+
+
 @given(subset=subsets(), seed=st.integers(0, 1000))
 def test_the_order_of_clients_does_not_matter(subset, seed):
     models, sizes, labeled = subset

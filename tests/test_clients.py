@@ -63,6 +63,13 @@ def test_a_client_with_several_slots_starts_each_alike_and_keeps_the_last(monkey
     assert after.tolist() == [11, 2, 34, 43]
 
 
+def test_a_slot_without_work_does_not_take_back_the_state_of_one_with():
+    work, ids, states = jnp.array([5, 5, 0]), jnp.array([1, 0, 1]), jnp.zeros(2, jnp.int32)
+    slots = (jnp.arange(1, 4),)
+    _, after = axis_of(1, 1).run(lambda client, slot, state, _: (state, slot), work, ids, slots, states, (0,))
+    assert after.tolist() == [2, 1]
+
+
 def test_a_compiler_that_does_not_know_the_order_does_without(monkeypatch):
     monkeypatch.setattr(clients, "FRUGAL_ORDER", {"xla_cpu_no_such_option": "X"})
     program = axis_of(1, 2).compile(jax.jit(lambda x: x + 1).lower(1))
@@ -73,6 +80,13 @@ def test_the_default_on_cpu_is_one_client_per_core():
     axis = ClientAxis.create("auto", "auto")
     assert (axis.chunk, axis.devices) == (1, 4)
     assert ClientAxis.create(4, 1) == ClientAxis(4, None)
+
+
+def test_of_large_models_fewer_cores_exchange_states():
+    chosen = [ClientAxis.create("auto", "auto", model_bytes=2**20 * mib).devices for mib in (1, 45, 100, 10_000)]
+    assert chosen == [4, 4, 2, 1]
+    assert ClientAxis.create("auto", 4, model_bytes=2**40).devices == 4
+    assert ClientAxis.create("auto", "auto", 2, model_bytes=2**40).devices == 2
 
 
 def test_more_devices_than_there_are_is_refused():

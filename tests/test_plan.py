@@ -36,6 +36,10 @@ def test_bytes_are_those_of_the_real_state():
     assert taken.data_bytes == simulation.data.images.nbytes + simulation.test.images.nbytes
     assert taken.bytes_up == 15 * tree_bytes(simulation.state.model)
     assert taken.bytes_down == 10 * tree_bytes(simulation.state.model)
+    # Fifteen clients one at a time in one wave: each device fetches a state, and stores it with the model.
+    model, client = tree_bytes(simulation.state.model), taken.state_bytes // 10
+    assert taken.exchange_bytes == 15 * (2 * client + model)
+    assert estimate(CONFIG, federation, 1.0, clients=10, devices=2).exchange_bytes == 8 * 2 * (2 * client + model)
     fresh = CONFIG.replace(client_state="fresh")
     assert estimate(fresh, federation, 1.0, clients=10_000, devices=1).state_bytes == 0
     both = group_bytes([CONFIG, CONFIG], [federation, federation])
@@ -65,7 +69,7 @@ def test_the_largest_chunk_fills_the_memory_that_is_left():
     step = Step(1.0, bytes_first=1000, bytes_more=100)
     assert largest_chunk(step, taken, taken.resident_bytes + 999) == 0
     assert largest_chunk(step, taken, taken.resident_bytes + 1000) == 1
-    assert largest_chunk(step, taken, taken.resident_bytes + 1250) == 3
+    assert largest_chunk(step, taken, taken.resident_bytes + 1000 + 2 * (100 + taken.more_bytes)) == 3
 
 
 def test_the_plan_tells_what_xla_counts():

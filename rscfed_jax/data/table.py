@@ -1,5 +1,6 @@
 """The device-resident table: what training may see of a federation."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from rscfed_jax.data.dataset import Dataset, normalisation
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.resize import resize
 
+ALIGNMENT = 64  # bytes
 HIDDEN = -1  # stands where training may not see a label
 
 
@@ -119,6 +121,10 @@ def pack_pixels(images: np.ndarray) -> np.ndarray:
 
     One gathered word then brings a whole pixel.
     """
-    words = np.zeros((*images.shape[:3], 4), np.uint8)
+    shape = (*images.shape[:3], 4)
+    # CPU devices share an array that begins at a multiple of 64, and copy any other once for each of them.
+    room = np.zeros(math.prod(shape) + ALIGNMENT - 1, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    words = room[start : start + math.prod(shape)].reshape(shape)
     words[..., :3] = images
     return words.view("<u4")[..., 0].astype(np.uint32, copy=False)

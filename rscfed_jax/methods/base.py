@@ -21,12 +21,20 @@ def forget(memory: None, news: None, members: Members) -> None:
     """There is nothing to remember."""
 
 
+def by_data_amount(models: Model, members: Members, hyper: Hyper) -> Consensus:
+    """Averages [K, ...] models by data amount and labeled share alone."""
+    return plain_consensus(
+        models, members, labeled_share=hyper.labeled_share, labeled_multiplier=hyper.labeled_multiplier
+    )
+
+
 @dataclass(frozen=True)
 class Method:
     """Static and hashable: equal methods share one compiled program."""
 
     sample: Callable[[Array, FederatedData], Array]  # key -> [M, K] client ids
     aggregate: Callable[[Model, Members, Hyper], Consensus]  # the K models of one subset -> what it agrees on
+    warmup: Callable[[Model, Members, Hyper], Consensus] = by_data_amount  # the same for the rounds before the first
     objective: Objective = mean_teacher_loss
     teacher: bool = True  # unlabeled clients learn from a mean teacher
     two_views: bool = False  # the objective wants two augmentations even without a teacher
@@ -51,10 +59,3 @@ class DistanceReweighted:
             labeled_multiplier=hyper.labeled_multiplier,
             distance=self.distance,
         )
-
-
-def by_data_amount(models: Model, members: Members, hyper: Hyper) -> Consensus:
-    """Averages [K, ...] models by data amount and labeled share alone."""
-    return plain_consensus(
-        models, members, labeled_share=hyper.labeled_share, labeled_multiplier=hyper.labeled_multiplier
-    )

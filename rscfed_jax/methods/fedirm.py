@@ -41,6 +41,7 @@ def fedirm(config: Config) -> Method:
     return Method(
         sample=AllClients(),
         aggregate=as_equals,
+        warmup=as_equals,
         objective=relation_loss,
         two_views=True,
         memory=uniform_relations,

@@ -11,7 +11,7 @@ from rscfed_jax.data.augment import augmented_batch, normalise, unpack_pixels
 from rscfed_jax.data.dataset import pixel_statistics
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.resize import resize
-from rscfed_jax.data.table import HIDDEN, pack_pixels, to_device
+from rscfed_jax.data.table import ALIGNMENT, HIDDEN, pack_pixels, to_device
 from tests.conftest import LABELED, SIZES, ragged_federation
 
 RNG = np.random.default_rng(0)
@@ -36,6 +36,7 @@ def test_resizing_takes_oblong_images():
 
 def test_packed_pixels_unpack_to_the_same_values():
     images = RNG.integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    assert pack_pixels(images).ctypes.data % ALIGNMENT == 0
     words = jnp.asarray(pack_pixels(images))
     np.testing.assert_array_equal(unpack_pixels(words.transpose(1, 2, 0)), images.transpose(3, 1, 2, 0))
     grey = pack_pixels(images[..., :1])

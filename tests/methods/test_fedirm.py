@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscfed_jax.aggregation import Members
+from rscfed_jax.clients import ClientAxis
 from rscfed_jax.config import Config, Hyper, SettingError
 from rscfed_jax.local.objective import Batch, Bulletin
 from rscfed_jax.methods import METHODS
@@ -24,6 +25,7 @@ from rscfed_jax.methods.fedirm import (
 )
 from rscfed_jax.rounds import one_round
 from rscfed_jax.sampling import LabeledClients
+from rscfed_jax.simulation import make_algorithms
 from tests import reference
 from tests.conftest import CLASSES, Tiny, assert_trees_close
 
@@ -135,5 +137,16 @@ def test_its_own_numbers_are_the_defaults_and_partly_labeled_clients_are_refused
     config = Config(method="fedirm")
     assert (config.ema, config.warmup_rounds, config.labeled_share) == (0.99, 21, 0.5)
     assert Config(method="fedirm", warmup_rounds=2).warmup_rounds == 2
+
+
+def test_models_count_equally_in_the_warm_up_too():
+    config = Config(method="fedirm")
+    method = METHODS["fedirm"](config)
+    members = Members(jnp.array([900, 100]), jnp.array([True, True]), jnp.array([True, True]))
+    _, warmup = make_algorithms(config, None, method, ClientAxis(), with_teacher=True)
+    weights = warmup.method.aggregate(
+        {"params": {"x": jnp.zeros(2)}}, members, jax.tree.map(jnp.float32, Hyper.of(config))
+    ).weights
+    assert weights.tolist() == [0.5, 0.5]
     with pytest.raises(SettingError, match="--method fedirm: needs clients with all their labels"):
         Config(method="fedirm", labeled_fraction=0.1)
