@@ -100,6 +100,8 @@ def checked(dataset: Dataset, refuse: Refuse) -> Dataset:
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         if (found := check_images(images, labels, split, refuse)) > dataset.classes:
             raise refuse(f"{split}_labels hold {found - 1}, but classes is {dataset.classes}")
+    if dataset.train_labels.dtype == dataset.test_labels.dtype == np.int32:
+        return dataset  # itself: federations of one data set share it
     return dataset._replace(
         train_labels=dataset.train_labels.astype(np.int32), test_labels=dataset.test_labels.astype(np.int32)
     )
