@@ -4,7 +4,7 @@
 
 Ten clients of a fifth of the Fashion-MNIST subset, one of them labeled, 60 warm-up rounds and 15 rounds, one seed. Beta
 is a fifth of its default as well: what counts is beta by a client's data amount. The attackers are the last unlabeled
-clients; see `rscfed_jax/faults.py` for what they send.
+clients; see `rscfed_jax/core/faults.py` for what they send.
 """
 
 import argparse

@@ -24,13 +24,12 @@ def make_round(sizes: list[int]) -> Any:
     import jax.numpy as jnp
 
     import rscfed_jax as rj
-    from rscfed_jax.data.dataset import Dataset
 
     total = sum(sizes)
     images = np.random.default_rng(0).integers(0, 256, (total, 32, 32, 3), dtype=np.uint8)
     labels = (np.arange(total) % 10).astype(np.int32)
     federation = rj.Federation(
-        Dataset(images, labels, images[:10], labels[:10], 10),
+        rj.Dataset(images, labels, images[:10], labels[:10], 10),
         np.split(np.arange(total), np.cumsum(sizes)[:-1]),
         [np.full(size, client == 0) for client, size in enumerate(sizes)],
     )

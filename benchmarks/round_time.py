@@ -40,7 +40,6 @@ def make_ours(scale: float, *, plain: bool) -> Any:
     import jax.numpy as jnp
 
     import rscfed_jax as rj
-    from rscfed_jax.data.dataset import Dataset
 
     images, labels = make_images(scale)
     if not plain:
@@ -48,7 +47,7 @@ def make_ours(scale: float, *, plain: bool) -> Any:
     config = rj.Config(conv="plain" if plain else "auto", chunk=SUBSETS * SUBSET_SIZE if plain else "auto", rounds=1)
     starts = np.cumsum([0, *map(len, images)])
     federation = rj.Federation(
-        Dataset(np.concatenate(images), np.concatenate(labels), images[0][:10], labels[0][:10], 10),
+        rj.Dataset(np.concatenate(images), np.concatenate(labels), images[0][:10], labels[0][:10], 10),
         [np.arange(a, b) for a, b in itertools.pairwise(starts)],
         [np.full(len(part), client == 0) for client, part in enumerate(images)],
     )

@@ -29,7 +29,6 @@ def serve(clients: int, samples: int) -> None:
     import jax.numpy as jnp
 
     import rscfed_jax as rj
-    from rscfed_jax.data.dataset import Dataset
 
     rj.use_all_cores()
     rng = np.random.default_rng(0)
@@ -38,7 +37,7 @@ def serve(clients: int, samples: int) -> None:
     images = few[np.arange(total) % 1000]
     labels = (np.arange(total) % 10).astype(np.int32)
     federation = rj.Federation(
-        Dataset(images, labels, images[:10], labels[:10], 10),
+        rj.Dataset(images, labels, images[:10], labels[:10], 10),
         list(np.arange(total).reshape(clients, samples)),
         [np.full(samples, client == 0) for client in range(clients)],
     )

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rscfed_jax.arrays import read_arrays
+from rscfed_jax.storage.checkpoint import FILE, read_arrays
 
 ROUNDS = 60
 FLAGS = [
@@ -82,7 +82,7 @@ def outcome_of(out: Path) -> tuple[Any, ...]:
     arrays = {
         f"{part}.{name}": (array.dtype.str, array.shape, array.tobytes())
         for part in ("state", "model", "best")
-        for name, array in read_arrays(last / part / "arrays.npz").items()
+        for name, array in read_arrays(last / part / FILE).items()
         if name != "log"  # it holds seconds; its records are in metrics.jsonl as well
     }
     return last.name, lines(out)[0], _timeless(json.loads((out / "summary.json").read_text())), arrays

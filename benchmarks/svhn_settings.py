@@ -21,8 +21,8 @@ from typing import Any
 from common import RESULTS
 
 import rscfed_jax as rj
-from rscfed_jax import cells
-from rscfed_jax.rundir import RunDirectory
+from rscfed_jax.runner.sweep import Cell, programs_of, run_programs
+from rscfed_jax.storage.run_directory import RunDirectory
 
 METRICS = ("accuracy", "auc")
 SEEDS = 3
@@ -54,10 +54,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 LONGER = ("rscfed paper", "lambda_u 0", "lambda_u 0.005")  # have many rounds
 
 
-def jobs_of(runs: Path, data_dir: str) -> list[cells.Job]:
+def cells_of(runs: Path, data_dir: str) -> list[Cell]:
     """A run for each variant and seed."""
     return [
-        cells.Job(
+        Cell(
             f"{name}, seed {seed}",
             rj.Config(**COMMON | {"data_dir": data_dir, "seed": seed, "rounds": rounds_of(name)} | settings),
             RunDirectory(runs / name.replace(",", "").replace(" ", "-") / f"seed-{seed}"),
@@ -109,9 +109,9 @@ def table(curves: dict[str, dict[str, list[float]]], names: Iterable[str], last:
     return "\n".join(lines) + "\n"
 
 
-def publish(jobs: list[cells.Job]) -> None:
+def publish(cells: list[Cell]) -> None:
     """The curves of validation accuracy and AUC, and tables by seed with the difference to the first variant."""
-    curves = {job.name: curve_of(job.directory) for job in jobs if job.directory}
+    curves = {cell.name: curve_of(cell.directory) for cell in cells if cell.directory}
     tables = "\n".join([table(curves, VARIANTS, ROUNDS), table(curves, LONGER, MANY_ROUNDS)])
     (RESULTS / "svhn").mkdir(parents=True, exist_ok=True)
     there = {name: curve for name, curve in curves.items() if curve["round"]}
@@ -131,12 +131,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(VARIANTS):
         parser.error(f"VARIANT {min(unknown)}: must be one of {'; '.join(VARIANTS)}")
-    jobs = jobs_of(arguments.runs, arguments.data_dir)
+    cells = cells_of(arguments.runs, arguments.data_dir)
     if not arguments.publish:
         rj.use_all_cores()
         wanted = {f"{name}, seed {seed}" for name in arguments.names or VARIANTS for seed in range(arguments.seeds)}
-        cells.run_groups(cells.groups_of([job for job in jobs if job.name in wanted]), progress=True)
-    publish(jobs)
+        run_programs(programs_of([cell for cell in cells if cell.name in wanted]), progress=True)
+    publish(cells)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rscfed_jax.arrays import read_arrays
+from rscfed_jax.storage.arrays import read_arrays
 from rscfed_jax.config import Config, Kind
-from rscfed_jax.rundir import RunDirectory
+from rscfed_jax.storage.run_directory import RunDirectory
 from tests.conftest import assert_trees_equal
 from tests.test_cli import run, save_npz
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from rscfed_jax.cells import NUMBERS, Job, federations, groups_of, program_of
-from rscfed_jax.clients import CLIENTS, GRID, ClientAxis
+from rscfed_jax.runner.sweep import NUMBERS, Job, federations, groups_of, program_of
+from rscfed_jax.core.client_axis import CLIENTS, GRID, ClientAxis
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.table import cells_to_host, to_device
-from rscfed_jax.metrics import evaluate, evaluate_cells
-from rscfed_jax.repeat import retrain, sequential, share
-from rscfed_jax.rounds import init_cells, init_state, run_cells, run_rounds
+from rscfed_jax.core.metrics import evaluate, evaluate_cells
+from rscfed_jax.core.repeat import retrain, sequential, share
+from rscfed_jax.core.round import init_cells, init_state, run_cells, run_rounds
 from tests.conftest import Tiny, assert_trees_close, assert_trees_equal, ragged_federation
 
 SEEDS = (3, 4, 3, 9)

@@ -8,10 +8,10 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax import grids, group
-from rscfed_jax.cells import Job
+from rscfed_jax.runner.sweep import Job
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.grids import cells_of, parse_axes
-from rscfed_jax.rundir import RunDirectory
+from rscfed_jax.runner.grid import cells_of, parse_axes
+from rscfed_jax.storage.run_directory import RunDirectory
 from tests.test_cli import TINY, run
 from tests.test_experiment import SETTINGS, untimed
 from tests.test_survival import StopAfter

@@ -9,7 +9,7 @@ import pytest
 
 from rscfed_jax import cli, commands
 from rscfed_jax.config import METHODS, Config
-from rscfed_jax.grids import cells_of, parse_axes
+from rscfed_jax.runner.grid import cells_of, parse_axes
 from rscfed_jax.paper.tables import TABLES
 from tests.test_docs import PAGES, ROOT
 

@@ -19,10 +19,10 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax import arrays, group, progress
-from rscfed_jax.checkpoint import Checkpoints, NewestAndBest, decode, read_together
+from rscfed_jax.storage.checkpoint import Checkpoints, NewestAndBest, decode, read_together
 from rscfed_jax.config import Config
-from rscfed_jax.progress import RunProgress
-from rscfed_jax.rundir import RunDirectory, write_json
+from rscfed_jax.runner.progress import RunProgress
+from rscfed_jax.storage.run_directory import RunDirectory, write_json
 from tests.conftest import assert_trees_equal
 from tests.test_cli import TINY, run
 from tests.test_experiment import SETTINGS, untimed
@@ -248,7 +248,7 @@ def test_a_second_writer_is_refused_while_the_first_lives(tmp_path):
 
 def test_a_dead_process_holds_no_lock(tmp_path):
     code = (
-        "import os, sys; from rscfed_jax import Config; from rscfed_jax.rundir import RunDirectory\n"
+        "import os, sys; from rscfed_jax import Config; from rscfed_jax.storage.run_directory import RunDirectory\n"
         "with RunDirectory(sys.argv[1]).open(Config(), {}, resume=False):\n    os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=False)
@@ -418,7 +418,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, cache, number, code):
 
 def test_a_second_signal_stops_at_once(tmp_path):
     code = (
-        "import time; from rscfed_jax.signals import StopSignals\n"
+        "import time; from rscfed_jax.runner.signals import StopSignals\n"
         "with StopSignals() as signals:\n    print(flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""What a data set is, and what all loaders of data sets share."""
+"""The type of a data set, and helpers that its loaders share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,8 @@ from rscfed_jax.config import Config, SettingError
 
 DEFAULT_FOLDER = "data"
 MAX_CLASSES = 10_000
-BATCH = 1024  # images that are summed at once
-HELD_OUT = 0.2  # part of the samples that are tested on, where a data set has no split of its own
+BATCH = 64  # images that are summed at once: they fit the cache, and their sums of squares 32 bits
+HELD_OUT = 0.2  # part of the samples for the test set, if a data set has no split of its own
 
 Refuse = Callable[[str], SettingError]
 
@@ -24,16 +24,16 @@ class Dataset(NamedTuple):
     test_images: np.ndarray
     test_labels: np.ndarray
     classes: int
-    # What images are normalised with, as fractions of the largest pixel value; None: the training images' own.
+    # Images are normalised with these fractions of the largest pixel value; None: with the training images' own.
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
-    origin: str = ""  # where it was found
+    origin: str = ""  # where its files were found
     class_names: tuple[str, ...] = ()
     held_out: np.ndarray | None = None  # indices of training samples that no client may hold
 
     @property
     def names(self) -> list[str]:
-        """The classes by name, or by number where they have none."""
+        """Names of the classes, or their numbers if they have no names."""
         return list(self.class_names or map(str, range(self.classes)))
 
     @property
@@ -43,13 +43,13 @@ class Dataset(NamedTuple):
 
 
 def folders(config: Config) -> list[Path]:
-    """Where the files of a named data set are looked for."""
+    """Folders to search for the files of a named data set."""
     base = Path(config.data_dir or DEFAULT_FOLDER)
     return [base, base / config.dataset]
 
 
 def refuse_file(config: Config, path: Path) -> Refuse:
-    """Makes errors about one file of a data set."""
+    """A function that turns a reason into an error about one file of a data set."""
     return lambda reason: SettingError("dataset", config.dataset, f"{path}: {reason}")
 
 
@@ -60,7 +60,7 @@ def not_found(config: Config, files: str, *, also: str = "") -> SettingError:
 
 
 def hold_out(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seeded indices of the samples to train on and of those to test on."""
+    """Seeded indices of training and test samples."""
     held_out, kept = np.split(np.random.default_rng([seed, 8]).permutation(count), [round(count * HELD_OUT)])
     return kept, held_out
 
@@ -95,20 +95,20 @@ def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Ref
 
 
 def checked(dataset: Dataset, refuse: Refuse) -> Dataset:
-    """A data set from elsewhere, its labels as int32; refuses one that is none."""
+    """Checks a data set that a caller made, and returns it with int32 labels."""
     for split in ("train", "test"):
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         if (found := check_images(images, labels, split, refuse)) > dataset.classes:
             raise refuse(f"{split}_labels hold {found - 1}, but classes is {dataset.classes}")
     if dataset.train_labels.dtype == dataset.test_labels.dtype == np.int32:
-        return dataset  # itself: federations of one data set share it
+        return dataset  # unchanged: federations of one data set share its arrays
     return dataset._replace(
         train_labels=dataset.train_labels.astype(np.int32), test_labels=dataset.test_labels.astype(np.int32)
     )
 
 
 def normalisation(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """[3] mean and standard deviation of the pixel values to normalise with: the data set's constants, or its own."""
+    """[3] mean and standard deviation to normalise pixel values with: the data set's constants, or measured ones."""
     if dataset.mean is None or dataset.std is None:
         return pixel_statistics(dataset.train_images)
     return np.asarray(dataset.mean, np.float32) * 255, np.asarray(dataset.std, np.float32) * 255
@@ -119,9 +119,11 @@ def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     channels = images.shape[3]
     sums = np.zeros((2, channels))
     for start in range(0, len(images), BATCH):
-        values = images[start : start + BATCH].reshape(-1, channels).astype(np.uint32)
-        sums += values.sum(axis=0), (values**2).sum(axis=0, dtype=np.uint64)
+        values = images[start : start + BATCH].astype(np.uint16)
+        # Over samples first, whose rows are long: NumPy is slow in sums along an axis that leaves three numbers.
+        for place, powers in enumerate((values, values * values)):
+            sums[place] += powers.sum(axis=0, dtype=np.uint32).sum(axis=(0, 1), dtype=np.uint64)
     mean, square = sums / (images.size / channels)
-    std = np.maximum(np.sqrt(np.maximum(square - mean**2, 0)), 1.0)  # a constant channel is left as it is
+    std = np.maximum(np.sqrt(np.maximum(square - mean**2, 0)), 1.0)  # a constant channel keeps its scale
     repeat = 3 // channels
     return np.repeat(mean, repeat).astype(np.float32), np.repeat(std, repeat).astype(np.float32)

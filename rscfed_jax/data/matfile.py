@@ -1,7 +1,7 @@
-"""Arrays of MATLAB files, format 5: what SVHN is published in.
+"""Arrays of MATLAB files, format 5, in which SVHN is published.
 
 The format: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf. `scipy.io.loadmat` reads more of it but
-is not made for damaged files: one changed byte can end the process.
+can crash on a damaged file: one changed byte can end the process.
 """
 
 import itertools
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-HEADER = 128  # bytes, of which the last four say version and byte order
+HEADER = 128  # bytes; the last four give version and byte order
 VERSION_5_LITTLE_ENDIAN = b"\x00\x01IM"
 MATRIX, COMPRESSED = 14, 15
 TYPES = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
 NUMERIC = range(6, 16)  # classes of arrays: numbers, neither text nor cells nor objects
 COMPLEX = 0x08
-MOST_BYTES = 2**32  # that a compressed array may have
+MOST_BYTES = 2**32  # of a compressed array, unpacked
 
 
 def read_mat(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of those names that the file holds, as they are stored; a ValueError if it is damaged."""
+    """The arrays of the file that have one of the names, as stored; raises ValueError if the file is damaged."""
     content = memoryview(path.read_bytes())
     if content[HEADER - 4 : HEADER] != VERSION_5_LITTLE_ENDIAN:
         raise ValueError("is not in MATLAB's format 5")
@@ -47,7 +47,7 @@ def _matrices(data: memoryview) -> Iterator[memoryview]:
 
 
 def _elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Type and content of one element after the other."""
+    """Yields type and content of each element."""
     place = 0
     while place < len(data):
         kind, length = struct.unpack_from("<II", data, place)

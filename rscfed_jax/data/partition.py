@@ -3,21 +3,23 @@
 A partition is a list of N index arrays into the training samples, one per client.
 """
 
+import io
 from pathlib import Path
 
 import numpy as np
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.config.files import write_whole
 from rscfed_jax.data.dataset import Refuse
-from rscfed_jax.data.npz import read_npz
+from rscfed_jax.data.npzfile import read_npz
 
 MAX_DRAWS = 1_000
 
 
 def draw_class_counts(totals: np.ndarray, clients: int, gamma: float, rng: np.random.Generator) -> np.ndarray:
-    """[N, classes] one draw: per class, Dirichlet proportions over the clients that are below their fair share.
+    """One draw of [N, classes] counts: per class, Dirichlet proportions over clients below their fair share.
 
-    `totals` [classes] are the samples of each class.
+    `totals` [classes] is the number of samples of each class.
     """
     fair_share = totals.sum() / clients
     counts = np.zeros((clients, len(totals)), dtype=int)
@@ -31,7 +33,7 @@ def draw_class_counts(totals: np.ndarray, clients: int, gamma: float, rng: np.ra
 
 
 def capped_proportions(proportions: np.ndarray, sizes: np.ndarray, fair_share: float) -> np.ndarray:
-    """Gives nothing more to clients that hold their fair share; the rest of [N] proportions sum to one."""
+    """[N] proportions that sum to one, with none for clients that hold their fair share already."""
     open_to_more = sizes < fair_share
     capped = proportions * open_to_more
     total = capped.sum()
@@ -53,7 +55,7 @@ def dirichlet_partition(
     raise SettingError(
         "min_client_size",
         min_size,
-        f"no partition of {len(labels)} samples over {clients} clients with --gamma {gamma:g} gave each so many "
+        f"no partition of {len(labels)} samples over {clients} clients with --gamma {gamma:g} gave each that many "
         f"in {MAX_DRAWS} draws (best: {largest_minimum}); lower it, use fewer --clients or a larger --gamma",
     )
 
@@ -62,8 +64,8 @@ def _deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> l
     """Gives every client random samples of each class, as many as `counts` [N, classes] says."""
     parts = []
     for label, column in enumerate(counts.T):
-        samples = rng.permutation(np.flatnonzero(labels == label))
-        parts.append(np.split(samples, np.cumsum(column)[:-1]))
+        of_class = rng.permutation(np.flatnonzero(labels == label))
+        parts.append(np.split(of_class, np.cumsum(column)[:-1]))
     return [rng.permutation(np.concatenate(part)) for part in zip(*parts, strict=True)]
 
 
@@ -81,8 +83,11 @@ def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.ra
     return np.array_split(rng.permutation(len(labels)), clients)
 
 
-def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
-    """Reads the index arrays of N clients from an npz or a published .pth file and checks them against the data."""
+def load_partition(path: str, clients: int, total: int) -> list[np.ndarray]:
+    """Reads the index arrays of N clients from an npz or a published .pth file, and checks them.
+
+    `total` is the number of training samples.
+    """
 
     def refuse(reason: str) -> SettingError:
         return SettingError("partition_file", path, reason)
@@ -92,16 +97,16 @@ def load_partition(path: str, clients: int, samples: int) -> list[np.ndarray]:
         raise refuse(
             f"must hold the {clients} arrays client_0 to client_{clients - 1} of --clients, but holds {len(arrays)}"
         )
-    members = [arrays[f"client_{client}"] for client in range(clients)]
-    for client, part in enumerate(members):
+    samples = [arrays[f"client_{client}"] for client in range(clients)]
+    for client, part in enumerate(samples):
         if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
             raise refuse(f"client_{client} must be a list of sample indices, not empty")
-        if part.min() < 0 or part.max() >= samples:
-            raise refuse(f"client_{client} holds index {part.max()}, allowed are 0 to {samples - 1}")
-    used, counts = np.unique(np.concatenate(members), return_counts=True)
+        if part.min() < 0 or part.max() >= total:
+            raise refuse(f"client_{client} holds index {part.max()}, allowed are 0 to {total - 1}")
+    used, counts = np.unique(np.concatenate(samples), return_counts=True)
     if counts.max() > 1:
         raise refuse(f"index {used[counts.argmax()]} is used {counts.max()} times, allowed is once")
-    return [part.astype(np.int64) for part in members]
+    return [part.astype(np.int64) for part in samples]
 
 
 def _read_published(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
@@ -116,27 +121,23 @@ def _read_published(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise refuse("no such file") from None
     except Exception as error:
-        # torch raises whatever it stumbles over; `weights_only` refuses all but plain containers and tensors.
+        # torch raises errors of many types; `weights_only` refuses all but plain containers and tensors.
         raise refuse(
-            f"is no partition file {{'data_partition': {{client: indices}}}} ({type(error).__name__})"
+            f"is not a partition file {{'data_partition': {{client: indices}}}} ({type(error).__name__})"
         ) from None
 
 
-def save_partition(path: str, members: list[np.ndarray]) -> None:
+def save_partition(path: str, samples: list[np.ndarray]) -> None:
     """Writes what `load_partition` reads: an npz file with the arrays client_0, client_1, ..."""
-    half = Path(f"{path}.tmp")
-    try:
-        arrays = {f"client_{client}": part for client, part in enumerate(members)}
-        with half.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    arrays = {f"client_{client}": part for client, part in enumerate(samples)}
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
+    write_whole(path, content.getvalue())
 
 
-def class_counts(members: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+def class_counts(samples: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
     """[N, classes] samples of each class that each client holds."""
-    return np.stack([np.bincount(labels[part], minlength=classes) for part in members])
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in samples])
 
 
 def choose_labeled(counts: np.ndarray, number: int, choice: str, rng: np.random.Generator) -> np.ndarray:
@@ -154,6 +155,6 @@ def choose_labeled(counts: np.ndarray, number: int, choice: str, rng: np.random.
     return np.sort(np.lexsort((np.arange(len(counts)), -smallest, -present))[:number])
 
 
-def keep_fraction(members: list[np.ndarray], fraction: float, rng: np.random.Generator) -> list[np.ndarray]:
+def keep_fraction(samples: list[np.ndarray], fraction: float, rng: np.random.Generator) -> list[np.ndarray]:
     """A random part of every client's samples, at least one each."""
-    return [rng.permutation(part)[: max(1, round(len(part) * fraction))] for part in members]
+    return [rng.permutation(part)[: max(1, round(len(part) * fraction))] for part in samples]

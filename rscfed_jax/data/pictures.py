@@ -1,8 +1,10 @@
-"""Picture files of any size: decoded in parallel, resized once, kept as array files; and folders of them."""
+"""Picture files of any size: decoded in parallel, resized once, and cached as array files."""
 
+import contextlib
 import hashlib
 import json
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,42 +16,39 @@ from rich.console import Console
 from rich.progress import track
 
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.data.dataset import Dataset, Refuse, hold_out, refuse_file
+from rscfed_jax.config.files import cache_folder
+from rscfed_jax.data.dataset import Dataset, Refuse, refuse_file
 
-DECODER = 2  # rises when the same file gives other pixels
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-
-
-def cache_folder() -> Path:
-    """Where decoded pictures are kept."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "rscfed_jax" / "pictures"
+DECODER = 2  # version of the pixels: raised when the same file gives others
 
 
 def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -> list[np.ndarray]:
-    """For each of the sizes, all files as uint8 [S, size, size, 3], mapped from array files that are made once.
+    """For each size, all pictures as uint8 [S, size, size, 3], mapped from array files in the cache.
 
-    The array files are named after what they were made from: paths, lengths and times of the picture files.
+    The name of an array file is a hash of the paths, lengths and times of the picture files.
     """
+    folder = cache_folder("pictures")
     made_from = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(json.dumps([DECODER, made_from]).encode()).hexdigest()[:24]
-    paths = [cache_folder() / f"{key}-{size}.npy" for size in sizes]
+    paths = [folder / f"{key}-{size}.npy" for size in sizes]
     shapes = [(len(files), size, size, 3) for size in sizes]
-    kept = [_kept(path, shape) for path, shape in zip(paths, shapes, strict=True)]
-    arrays = [array for array in kept if array is not None]
-    if len(arrays) < len(kept):
+    cached = [_cached(path, shape) for path, shape in zip(paths, shapes, strict=True)]
+    arrays = [array for array in cached if array is not None]
+    if len(arrays) < len(cached):
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _remove_stale(folder)
             _decode(files, dict(zip(paths, sizes, strict=True)), config)
         except OSError as error:
             raise SettingError(
-                "dataset", config.dataset, f"{cache_folder()}: cannot be written ({error.strerror}); set XDG_CACHE_HOME"
+                "dataset", config.dataset, f"{folder}: cannot be written ({error.strerror}); set XDG_CACHE_HOME"
             ) from None
         arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
     return arrays
 
 
-def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The array file if it is there and whole; a power loss may have cut it."""
+def _cached(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The array file if it exists and is complete: a power loss may have truncated it."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -58,16 +57,17 @@ def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> None:
-    """Writes one array file for each size; a failure leaves none behind."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    half_written = {path.with_suffix(f".{os.getpid()}.tmp"): size for path, size in wanted.items()}
+    """Writes one array file for each size; if it fails, it removes them."""
+    half_written = {
+        path.with_suffix(f".{socket.gethostname()}.{os.getpid()}.tmp"): size for path, size in wanted.items()
+    }
     try:
         arrays = [
             np.lib.format.open_memmap(path, "w+", np.uint8, (len(files), size, size, 3))
             for path, size in half_written.items()
         ]
         for path in half_written:
-            _take_room(path)
+            _reserve_space(path)
 
         def decode(number: int) -> None:
             pictures = _read_picture(files[number], list(wanted.values()), refuse_file(config, files[number]))
@@ -93,8 +93,29 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
             half.unlink(missing_ok=True)
 
 
-def _take_room(path: Path) -> None:
-    """Takes the disk's room for a file: writing to a mapped file on a full disk would end the process."""
+def _remove_stale(folder: Path) -> None:
+    """Removes temporary files of processes of this machine that were killed while decoding."""
+    for path in folder.glob("*.tmp"):
+        rest, _, pid = path.stem.rpartition(".")
+        host = rest.partition(".")[2]
+        if host in ("", socket.gethostname()) and pid.isdecimal() and not _is_alive(int(pid)):
+            with contextlib.suppress(OSError):  # another user's, in a shared cache
+                path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        if os.name == "posix":  # elsewhere signal 0 would be sent
+            os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
+
+
+def _reserve_space(path: Path) -> None:
+    """Reserves the file's disk space: writing to a mapped file on a full disk would end the process."""
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -104,7 +125,7 @@ def _read_picture(file: Path, sizes: Sequence[int], refuse: Refuse) -> list[np.n
     try:
         with Image.open(file) as opened:
             mode = opened.mode
-            # Of 16 bits Pillow would cut all above 255.
+            # Pillow would clip 16-bit values at 255.
             deep = mode.startswith("I;16")
             eight_bits = Image.fromarray((np.asarray(opened) // 257).astype(np.uint8)) if deep else opened
             picture = eight_bits.convert("RGB")
@@ -113,28 +134,6 @@ def _read_picture(file: Path, sizes: Sequence[int], refuse: Refuse) -> list[np.n
     if mode in ("I", "F"):
         raise refuse(f"has pixels of 32 bits (mode {mode}), whose range is not known; must have 8 or 16")
     return [np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)) for size in sizes]
-
-
-def from_folder(config: Config) -> Dataset:
-    """One directory of pictures per class, in PATH itself or in PATH/train and PATH/test."""
-    root = Path(config.data_dir or ".") / config.dataset.removeprefix("folder:")
-    refuse = refuse_file(config, root)
-    if not root.is_dir():
-        raise refuse("no such folder")
-    if (root / "train").is_dir() and (root / "test").is_dir():
-        names = _class_names(root / "train", refuse)
-        strangers = set(_class_names(root / "test", refuse)) - set(names)
-        if strangers:
-            raise refuse(f"test holds the class {min(strangers)!r}, which train has not")
-        train, test = _files(root / "train", names, refuse), _files(root / "test", names, refuse)
-        split = np.arange(len(train)), len(train) + np.arange(len(test))
-        listed = train + test
-    else:
-        names = _class_names(root, refuse)
-        listed = _files(root, names, refuse)
-        split = hold_out(len(listed), config.seed)
-    files, labels = [file for file, _ in listed], np.array([label for _, label in listed], np.int32)
-    return pictures_dataset(config, files, labels, split, names, origin=f"{len(files)} pictures in {root}")
 
 
 def pictures_dataset(
@@ -146,29 +145,9 @@ def pictures_dataset(
     *,
     origin: str,
 ) -> Dataset:
-    """A data set of picture files: training pictures at the size crops are taken of, test pictures at the model's."""
+    """A data set of picture files: training pictures at the size that is cropped, test pictures at the model's."""
     large, small = load_pictures(files, (config.resize, config.image_size), config)
     train, test = split
     return Dataset(
         large[train], labels[train], small[test], labels[test], len(names), origin=origin, class_names=tuple(names)
     )
-
-
-def _class_names(folder: Path, refuse: Refuse) -> list[str]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    if len(names) < 2:
-        raise refuse(
-            f"{folder} must hold a folder of pictures for each of at least two classes, but holds {len(names)}"
-        )
-    return names
-
-
-def _files(folder: Path, names: Sequence[str], refuse: Refuse) -> list[tuple[Path, int]]:
-    """Each picture with the number of its class."""
-    listed = []
-    for label, name in enumerate(names):
-        found = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in ENDINGS)
-        if not found and (folder / name).is_dir():
-            raise refuse(f"the class {name!r} holds no picture ({', '.join(ENDINGS)})")
-        listed += [(path, label) for path in found]
-    return listed

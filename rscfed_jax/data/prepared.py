@@ -1,4 +1,4 @@
-"""Data sets that TensorFlow Datasets has prepared, read without TensorFlow where that is possible."""
+"""Data sets that TensorFlow Datasets (TFDS) has prepared; those in array_record need no TensorFlow to be read."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,10 @@ NEEDED = "pip install 'rscfed-jax[tfds]'"
 
 
 def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
-    """The official splits of the prepared data set `name`; None if there is none and none is to be downloaded.
+    """The official splits of the prepared data set `name`; None if it is not found and may not be downloaded.
 
-    A directory in the format array_record is read without TensorFlow. To prepare one needs TensorFlow. TFDS shuffles
-    what it prepares; where samples have an id, they are put back in the official order.
+    Only preparing a data set needs TensorFlow. TFDS shuffles the samples; those with an id are put back in the
+    official order.
     """
     bases = [Path(config.data_dir or DEFAULT_FOLDER)]
     bases.append(Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"))
@@ -49,13 +49,17 @@ def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
             f"{error.name} is needed; to prepare a data set, install tensorflow ({NEEDED} tensorflow)"
         ) from None
     except NotImplementedError:
-        raise refuse("is not in the format array_record, which TFDS reads without TensorFlow; prepare it so") from None
+        raise refuse(
+            "is not in the format array_record, which TFDS reads without TensorFlow; prepare it in that format"
+        ) from None
     except Exception as error:
-        # TFDS raises errors of many kinds, over many lines.
+        # TFDS raises errors of many types, with long messages.
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise refuse(f"TFDS cannot read or prepare it: {type(error).__name__} {first}") from None
     if config.partition_file is not None and not in_order:
-        reason = f"names samples of the official order, which {builder.data_path} does not tell: its samples have no id"
+        reason = (
+            f"names samples in the official order, which is unknown for {builder.data_path}: its samples have no id"
+        )
         raise SettingError("partition_file", config.partition_file, reason)
     for place, split in enumerate(("train", "test")):
         if check_images(arrays[2 * place], arrays[2 * place + 1], split, refuse) > classes:

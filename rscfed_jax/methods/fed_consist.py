@@ -7,11 +7,12 @@ RSCFed paper adjusted it. `--labeled-share off --labeled-multiplier 1` is the or
 """
 
 from rscfed_jax.config import Config
-from rscfed_jax.methods.base import Method, by_data_amount
-from rscfed_jax.sampling import AllClients
+from rscfed_jax.core.method import Method
+
+SAMPLES = "all"
 
 
-def fed_consist(config: Config) -> Method:
+def method(config: Config) -> Method:
     """One subset of all clients, averaged by data amount."""
     del config
-    return Method(sample=AllClients(), aggregate=by_data_amount)
+    return Method()

@@ -6,11 +6,13 @@ The lower bound has the federation's labeled clients alone; with all clients lab
 """
 
 from rscfed_jax.config import Config
-from rscfed_jax.methods.base import Method, by_data_amount
-from rscfed_jax.sampling import LabeledClients
+from rscfed_jax.core.augment import weak
+from rscfed_jax.core.method import Method
+
+SAMPLES = "labeled"
 
 
-def fedavg(config: Config) -> Method:
+def method(config: Config) -> Method:
     """One subset of the labeled clients, averaged by data amount."""
     del config
-    return Method(sample=LabeledClients(), aggregate=by_data_amount, teacher=False)
+    return Method(views={"student": weak}, teacher="none")

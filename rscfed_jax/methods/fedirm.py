@@ -14,38 +14,42 @@ Numbers are those of its code. Choices where it cannot be followed or says nothi
 - The round that the ramp-up counts includes the labeled-only rounds.
 """
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from rscfed_jax.aggregation import Consensus, Members
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.local.objective import Batch, Bulletin, Losses, consistency, student_logits
-from rscfed_jax.methods.base import Method, by_data_amount
-from rscfed_jax.sampling import AllClients
-from rscfed_jax.types import Array, Model
+from rscfed_jax.core.aggregation import Consensus, Members, by_data_amount
+from rscfed_jax.core.method import Mean, Method, News, Server
+from rscfed_jax.core.objective import Step, Told, consistency, student_logits, teacher_logits
+from rscfed_jax.core.types import Array, Losses, Model
 
-TEMPERATURE = 2.0  # of the relation matrix
-SMOOTHING = 0.1
-CONFIDENCE, ENTROPY = 0.3, 2.0  # a pseudo-label is used from this confidence on, below this entropy
-FACTOR = 15.0  # of both unlabeled losses
-RAMP_ROUNDS = 30
+SAMPLES = "all"
+DEFAULTS = {"ema": 0.99, "warmup_rounds": 21}
+NUMBERS = {
+    "temperature": (2.0, "above 0", "temperature of the class-relation matrix"),
+    "smoothing": (0.1, "0..1", "label smoothing of the labeled loss"),
+    "confidence": (0.3, "0..1", "confidence from which a pseudo-label counts"),
+    "entropy": (2.0, "above 0", "entropy below which a pseudo-label counts"),
+    "factor": (15.0, "0..", "factor of both unlabeled losses"),
+    "ramp_rounds": (30.0, "above 0", "rounds in which that factor grows to its value, warm-up included"),
+}
+REFUSES = {
+    "labeled_fraction": "needs clients with all their labels; --labeled-fraction gives each only a part",
+}
 
 
-def fedirm(config: Config) -> Method:
+def method(config: Config) -> Method:
     """Every client every round, averaged as equals; the server remembers the labeled clients' relation matrix."""
     del config
     return Method(
-        sample=AllClients(),
         aggregate=as_equals,
         warmup=as_equals,
         objective=relation_loss,
-        two_views=True,
+        news=relations,
         memory=uniform_relations,
-        remember=labeled_mean,
+        serve=labeled_relations,
     )
 
 
@@ -54,27 +58,39 @@ def as_equals(models: Model, members: Members, hyper: Hyper) -> Consensus:
     return by_data_amount(models, members._replace(sizes=jnp.ones_like(members.sizes)), hyper)
 
 
-def uniform_relations(network: nn.Module) -> Array:
+def relations(network: nn.Module) -> dict[str, News]:
+    """A client tells its class-relation matrix, the mean over its batches."""
+    return {"relations": Mean((network.classes, network.classes))}
+
+
+def uniform_relations(network: nn.Module, model: Model) -> Array:
     """[classes, classes] of a server that knows nothing yet."""
+    del model
     return jnp.full((network.classes, network.classes), 1 / network.classes)
 
 
-def labeled_mean(memory: Array, news: Array, members: Members) -> Array:
+def labeled_relations(server: Server, members: Members, hyper: Hyper) -> tuple[Model, Array]:
+    """The mean of the models, and the mean relation matrix of the labeled clients in [M, K]."""
+    del hyper
+    return server.mean, labeled_mean(server.memory, members)
+
+
+def labeled_mean(memory: Array, members: Members) -> Array:
     """The mean relation matrix of the labeled clients in [M, K]; the old one where none answered."""
     counts = members.labeled & members.healthy
-    total = jnp.sum(jnp.where(counts[..., None, None], news, 0), axis=(0, 1))
+    total = jnp.sum(jnp.where(counts[..., None, None], members.news["relations"], 0), axis=(0, 1))
     number = jnp.sum(counts)
     return jnp.where(number > 0, total / jnp.maximum(number, 1), memory).astype(memory.dtype)
 
 
-def relation_matrix(logits: Array, labels: Array, mask: Array) -> Array:
+def relation_matrix(logits: Array, labels: Array, mask: Array, *, temperature: Array) -> Array:
     """[classes, classes]: a row for each class, the softmax of its samples' mean logits; uniform where it has none.
 
     `logits` are [B, classes]; `mask` [B] says which samples count.
     """
     members = jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype) * mask[:, None]
     mean = (members.T @ logits) / jnp.maximum(jnp.sum(members, axis=0), 1)[:, None]
-    return jax.nn.softmax(mean / TEMPERATURE)
+    return jax.nn.softmax(mean / temperature)
 
 
 def symmetric_divergence(one: Array, other: Array) -> Array:
@@ -82,51 +98,46 @@ def symmetric_divergence(one: Array, other: Array) -> Array:
     return jnp.sum((one - other) * (jnp.log(one) - jnp.log(other))) / 2 / one.shape[0]
 
 
-def ramp(round_: Array) -> Array:
-    """How much the unlabeled losses count in a round: it grows to 1 in 30 rounds."""
-    return jnp.exp(-5 * (1 - jnp.clip(round_ / RAMP_ROUNDS, 0, 1)) ** 2)
+def ramp(round_: Array, *, rounds: Array) -> Array:
+    """How much the unlabeled losses count in a round: it grows to 1 in so many rounds."""
+    return jnp.exp(-5 * (1 - jnp.clip(round_ / rounds, 0, 1)) ** 2)
 
 
-def trusted(logits: Array) -> Array:
+def trusted(logits: Array, *, confidence: Array, entropy: Array) -> Array:
     """[B] whether a prediction is sure enough to be a pseudo-label."""
     probabilities = jax.nn.softmax(logits)
-    entropy = -jnp.sum(probabilities * jax.nn.log_softmax(logits), axis=1)
-    return (jnp.max(probabilities, axis=1) >= CONFIDENCE) & (entropy < ENTROPY)
+    own_entropy = -jnp.sum(probabilities * jax.nn.log_softmax(logits), axis=1)
+    return (jnp.max(probabilities, axis=1) >= confidence) & (own_entropy < entropy)
 
 
-def smoothed_cross_entropy(logits: Array, labels: Array, mask: Array) -> Array:
+def smoothed_cross_entropy(logits: Array, labels: Array, mask: Array, *, smoothing: Array) -> Array:
     """Mean over the samples that `mask` [B] names, with smoothed labels; zero where it names none."""
-    targets = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype), SMOOTHING)
+    targets = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[1], dtype=logits.dtype), smoothing)
     return jnp.sum(optax.softmax_cross_entropy(logits, targets) * mask) / jnp.maximum(jnp.sum(mask), 1)
 
 
-def relation_loss(
-    network: nn.Module,
-    params: Model,
-    stats: Model,
-    teacher: Model | None,
-    batch: Batch,
-    hyper: Hyper,
-    bulletin: Bulletin,
-) -> tuple[Array, tuple[Model, Losses, Any]]:
+def relation_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
     """Cross-entropy on two views of labeled samples; relation matching and consistency on the others.
 
     The news for the server is the relation matrix of the labeled samples.
     """
-    dtype = hyper.tau.dtype
-    assert batch.teacher_view is not None  # the method asks for two views
-    logits, stats = student_logits(network, params, stats, batch.student_view, batch.valid, dtype)
-    other_logits, stats = student_logits(network, params, stats, batch.teacher_view, batch.valid, dtype)
+    batch, own = step.batch, hyper.own
+    logits, stats = student_logits(network, model, batch.views["student"], batch.valid)
+    other_logits, stats = student_logits(network, {**model, **stats}, batch.views["teacher"], batch.valid)
     has_label = batch.labels >= 0
     seen, unseen = batch.valid & has_label, batch.valid & ~has_label
     labels = jnp.where(has_label, batch.labels, 0)
-    labeled = smoothed_cross_entropy(logits, labels, seen) + smoothed_cross_entropy(other_logits, labels, seen)
-    news = jax.lax.stop_gradient(relation_matrix(logits, labels, seen)).astype(bulletin.memory.dtype)
-    if teacher is None:
-        return labeled, (stats, Losses(labeled, jnp.zeros_like(labeled)), news)
-    teacher_logits = network.apply(teacher, batch.teacher_view, train=False).astype(dtype)
-    unlabeled = consistency(logits, teacher_logits, unseen, jnp.ones_like(hyper.tau))
-    own = relation_matrix(logits, jnp.argmax(logits, axis=1), unseen & trusted(jax.lax.stop_gradient(logits)))
-    matching = symmetric_divergence(own, bulletin.memory.astype(dtype))
-    weight = FACTOR * ramp((bulletin.round + hyper.warmup_rounds).astype(dtype))
-    return labeled + weight * (matching + unlabeled), (stats, Losses(labeled, unlabeled), news)
+    smoothing, temperature = own["smoothing"], own["temperature"]
+    labeled = smoothed_cross_entropy(logits, labels, seen, smoothing=smoothing)
+    labeled += smoothed_cross_entropy(other_logits, labels, seen, smoothing=smoothing)
+    news = {"relations": jax.lax.stop_gradient(relation_matrix(logits, labels, seen, temperature=temperature))}
+    if step.teacher is None:
+        return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)), news)
+    target = teacher_logits(network, step.teacher, batch.views["teacher"])
+    unlabeled = consistency(logits, target, unseen, jnp.ones_like(hyper.tau))
+    sure = trusted(jax.lax.stop_gradient(logits), confidence=own["confidence"], entropy=own["entropy"])
+    found = relation_matrix(logits, jnp.argmax(logits, axis=1), unseen & sure, temperature=temperature)
+    matching = symmetric_divergence(found, step.memory.astype(logits.dtype))
+    in_round = (step.round + hyper.warmup_rounds).astype(logits.dtype)
+    weight = own["factor"] * ramp(in_round, rounds=own["ramp_rounds"])
+    return labeled + weight * (matching + unlabeled), Told(stats, Losses(labeled, unlabeled), news)

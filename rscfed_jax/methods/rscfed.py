@@ -7,15 +7,13 @@ same state, and the state of the last is kept (`--repeat`); the labeled clients 
 before the distance factor (`--labeled-share`); momentum is kept per client between selections.
 """
 
-from rscfed_jax.aggregation import DISTANCES
 from rscfed_jax.config import Config
-from rscfed_jax.methods.base import DistanceReweighted, Method
-from rscfed_jax.sampling import RandomSubsets
+from rscfed_jax.core.aggregation import DISTANCES, SubConsensus
+from rscfed_jax.core.method import Method
+
+SAMPLES = "subsets"
 
 
-def rscfed(config: Config) -> Method:
+def method(config: Config) -> Method:
     """M random subsets of K clients, each averaged by distance."""
-    return Method(
-        sample=RandomSubsets(config.subsets, config.subset_size),
-        aggregate=DistanceReweighted(DISTANCES[config.distance]),
-    )
+    return Method(aggregate=SubConsensus(DISTANCES[config.distance]))

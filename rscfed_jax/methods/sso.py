@@ -6,10 +6,12 @@ Choice where the paper is silent: the labeled weight is applied once.
 """
 
 from rscfed_jax.config import Config
-from rscfed_jax.methods.base import Method, by_data_amount
-from rscfed_jax.sampling import RandomSubsets
+from rscfed_jax.core.method import Method
+
+SAMPLES = "subsets"
 
 
-def sso(config: Config) -> Method:
+def method(config: Config) -> Method:
     """M random subsets of K clients, each averaged by data amount."""
-    return Method(sample=RandomSubsets(config.subsets, config.subset_size), aggregate=by_data_amount)
+    del config
+    return Method()

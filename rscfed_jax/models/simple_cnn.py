@@ -5,7 +5,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
+from rscfed_jax.config import Config
 from rscfed_jax.models.layers import ConvMaxPool, dense
+
+NAME = "simple-cnn"
+SMALLEST_SIDE = 16
+SIDE_MULTIPLE = 4
+
+
+def network(config: Config, classes: int) -> nn.Module:
+    """The network of a config."""
+    return SimpleCNN(classes, conv=config.conv, dtype=jnp.dtype(config.dtype))
 
 
 class SimpleCNN(nn.Module):

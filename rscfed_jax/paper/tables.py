@@ -1,4 +1,4 @@
-"""The tables of the paper as lists of cells: a cell is a row's name, its settings and the paper's numbers.
+"""The tables of the paper as lists of rows: a row is its name, its settings and the paper's numbers.
 
 Choices where the paper is silent: Table 6 sends 8, 9 and 10 models a round as 2x4, 3x3 and 2x5 subsets; Table 4 keeps
 3x5 for every number of clients; the labeled share is searched with Fed-Consist, for which the paper describes it.
@@ -19,8 +19,8 @@ BY_MODELS = {8: (2, 4), 9: (3, 3), 10: (2, 5), 15: (3, 5)}
 LABELED_SHARES = (0.2, 0.3, 0.5, 0.7)
 
 
-class Cell(NamedTuple):
-    """One row of a table."""
+class Row(NamedTuple):
+    """A line of a table."""
 
     name: str  # plain ASCII; also a directory's name
     settings: dict[str, Any]
@@ -31,7 +31,7 @@ class Table(NamedTuple):
     """A table of the paper."""
 
     title: str
-    cells: Callable[[str, dict[str, Any]], list[Cell]]  # data set, the paper's numbers -> rows
+    rows: Callable[[str, dict[str, Any]], list[Row]]  # of a data set, given the paper's numbers
     datasets: tuple[str, ...] = ("svhn",)  # for which the paper has numbers
 
 
@@ -44,9 +44,9 @@ def _metrics(columns: list[str], values: list[float] | None) -> dict[str, float]
     return {name: value / 100 for name, value in zip(columns, values or [], strict=False)}
 
 
-def _table1(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table1(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table1_leaderboard"]
-    rows: dict[str, dict[str, Any]] = {
+    settings_by_row: dict[str, dict[str, Any]] = {
         UPPER_BOUND: {"method": "fedavg", "labeled_clients": 10},
         "fedavg_lower": {"method": "fedavg"},
         "fedirm": {"method": "fedirm"},
@@ -55,59 +55,61 @@ def _table1(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
     }
     known = part.get(dataset, {})
     return [
-        Cell(name, settings, _metrics(part["columns"], known.get(name, {}).get("values")))
-        for name, settings in rows.items()
+        Row(name, settings, _metrics(part["columns"], known.get(name, {}).get("values")))
+        for name, settings in settings_by_row.items()
     ]
 
 
-def _table2(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table2(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table2_components"]
-    rows = {"basic": "fed_consist", "basic_sso": "sso", "rscfed": "rscfed"}
+    methods = {"basic": "fed_consist", "basic_sso": "sso", "rscfed": "rscfed"}
     known = part.get(dataset, {})
-    return [Cell(name, {"method": method}, _metrics(part["columns"], known.get(name))) for name, method in rows.items()]
+    return [
+        Row(name, {"method": method}, _metrics(part["columns"], known.get(name))) for name, method in methods.items()
+    ]
 
 
-def _table3(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table3(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table3_two_labeled"]
-    rows: dict[str, dict[str, Any]] = {
+    settings_by_row: dict[str, dict[str, Any]] = {
         "fedirm_original": {"method": "fedirm", **ORIGINAL},
         "fedirm_adjusted": {"method": "fedirm"},
         "fed_consist": {"method": "fed_consist"},
         "rscfed": {"method": "rscfed"},
     }
     return [
-        Cell(name, {**settings, "labeled_clients": 2}, _of(part, dataset, part[name]))
-        for name, settings in rows.items()
+        Row(name, {**settings, "labeled_clients": 2}, _of(part, dataset, part[name]))
+        for name, settings in settings_by_row.items()
     ]
 
 
-def _table4(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table4(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table4_client_count"]
     return [
-        Cell(f"{method}_{count}", {"method": method, "clients": count}, _of(part, dataset, part[str(count)][method]))
+        Row(f"{method}_{count}", {"method": method, "clients": count}, _of(part, dataset, part[str(count)][method]))
         for count in CLIENT_COUNTS
         for method in ("fed_consist", "rscfed")
     ]
 
 
-def _table5(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table5(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table5_partially_labeled"]
     settings = {"labeled_fraction": part["labeled_fraction"], **ORIGINAL}
     return [
-        Cell(method, {"method": method, **settings}, _of(part, dataset, part[method]))
+        Row(method, {"method": method, **settings}, _of(part, dataset, part[method]))
         for method in ("fed_consist", "rscfed")
     ]
 
 
-def _table6(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table6(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table6_communication"]
     columns = part["columns"][2:]
     known = {row[0]: row[2:] for row in part["rscfed"]} if dataset == part["dataset"] else {}
     basic = _metrics(columns, part["fed_consist"][0][2:] if dataset == part["dataset"] else None)
     return [
-        Cell("fed_consist_10_models", {"method": "fed_consist"}, basic),
+        Row("fed_consist_10_models", {"method": "fed_consist"}, basic),
         *(
-            Cell(
+            Row(
                 f"rscfed_{models}_models_{subsets}x{size}",
                 {"method": "rscfed", "subsets": subsets, "subset_size": size},
                 _metrics(columns, known.get(models)),
@@ -117,31 +119,31 @@ def _table6(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _table7(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _table7(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     part = numbers["table7_subsets"]
-    cells = []
+    rows = []
     for name in ("3x5", "5x3", "2x7", "4x4"):
         subsets, size = map(int, name.split("x"))
         settings = {"method": "rscfed", "subsets": subsets, "subset_size": size}
-        cells.append(Cell(name, settings, _of(part, dataset, part[name])))
-    return cells
+        rows.append(Row(name, settings, _of(part, dataset, part[name])))
+    return rows
 
 
-def _figure2(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _figure2(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     del dataset, numbers
     return [
-        Cell("fedirm_original", {"method": "fedirm", **ORIGINAL}, {}),
-        Cell("fedirm_adjusted", {"method": "fedirm"}, {}),
-        Cell("fed_consist_original", {"method": "fed_consist", **ORIGINAL}, {}),
-        Cell("fed_consist_adjusted", {"method": "fed_consist"}, {}),
-        Cell("rscfed", {"method": "rscfed"}, {}),
+        Row("fedirm_original", {"method": "fedirm", **ORIGINAL}, {}),
+        Row("fedirm_adjusted", {"method": "fedirm"}, {}),
+        Row("fed_consist_original", {"method": "fed_consist", **ORIGINAL}, {}),
+        Row("fed_consist_adjusted", {"method": "fed_consist"}, {}),
+        Row("rscfed", {"method": "rscfed"}, {}),
     ]
 
 
-def _labeled_share(dataset: str, numbers: dict[str, Any]) -> list[Cell]:
+def _labeled_share(dataset: str, numbers: dict[str, Any]) -> list[Row]:
     del dataset, numbers
     return [
-        Cell(f"share_{share:.0%}".replace("%", ""), {"method": "fed_consist", "labeled_share": share}, {})
+        Row(f"share_{share:.0%}".replace("%", ""), {"method": "fed_consist", "labeled_share": share}, {})
         for share in LABELED_SHARES
     ]
 
@@ -161,15 +163,15 @@ TABLES: dict[str, Table] = {
     "figure2": Table("Figure 2: test accuracy against round", _figure2),
     "labeled_share": Table("The labeled clients' share of the weight", _labeled_share),
 }
-# What the cells decide; the rest of a config is the user's.
+# What the rows decide; the rest of a config is the user's.
 DECIDED = (
     *("method", "clients", "labeled_clients", "labeled_fraction", "labeled_share", "labeled_multiplier"),
     *("subsets", "subset_size", "seed"),
 )
 
 
-def cells_of(table: str, dataset: str) -> list[Cell]:
+def rows_of(table: str, dataset: str) -> list[Row]:
     """The rows of a table for a data set."""
     if table not in TABLES:
         raise SettingError("TABLE", table, f"must be one of {', '.join(TABLES)}")
-    return TABLES[table].cells(dataset, paper_results())
+    return TABLES[table].rows(dataset, paper_results())

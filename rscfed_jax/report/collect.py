@@ -1,25 +1,18 @@
 """Finds runs and reads what they left. Files that cannot be right are refused by name; no JAX is imported here."""
 
-import json
-import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from rscfed_jax.config import Config, SettingError
-from rscfed_jax.rundir import RunDirectory, read_json
+from rscfed_jax.config import HASHES, SettingError
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.storage.records import Record, best_of, final_of
+from rscfed_jax.storage.run_directory import RunDirectory, number_in, read_json, stored_config
 
-METRICS = ("accuracy", "auc", "precision", "recall")
-COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")
-LAST_EVALUATIONS = 5  # of an unfinished run, as of a finished one
 SETTING = "DIR"  # how the argument is named in a refusal
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,7 @@ class Run:
     path: Path
     settings: dict[str, Any]
     records: list[Record]  # of metrics.jsonl; a metric that is not a number is None
-    final: dict[str, float | None]
+    final: dict[str, float | None]  # every metric; None for one that its version did not record
     best: dict[str, float | None]  # with its round
     finished: bool
     diverged: str | None  # why an unfinished run will stay so, if it is known
@@ -114,21 +107,19 @@ def _has_metrics(place: Path) -> bool:
 def read_run(path: Path) -> Run:
     """Reads one run directory, be its run finished or not."""
     directory = RunDirectory(path)
-    settings = _with_defaults(read_json(directory.config, setting=SETTING))
+    settings = _settings_of(directory)
     if not _has_metrics(path):
         raise SettingError(SETTING, path, "has no metrics yet: metrics.jsonl there is missing or empty")
-    records = _read_records(directory.metrics)
+    records = directory.read_metrics(setting=SETTING)
     summary = read_json(directory.summary, setting=SETTING) if directory.summary.exists() else {}
     # A run that was resumed for more rounds has the summary of its first part until it ends.
     reached, wanted = _count(summary.get("rounds")), _count(settings.get("rounds"))
     finished = bool(summary) and not 0 < reached < wanted
-    trained = [record for record in records if record["round"] > 0] or records
-    final = {name: _mean([record[name] for record in trained[-LAST_EVALUATIONS:]]) for name in METRICS}
-    highest = max(trained, key=lambda record: record["accuracy"])
-    best = {name: highest[name] for name in ("round", *METRICS)}
     if finished:
-        final = _metrics_in(summary, "final", directory.summary, METRICS)
-        best = _metrics_in(summary, "best", directory.summary, ("round", *METRICS))
+        final = _metrics_in(summary, "final", directory.summary, tuple(metrics()))
+        best = _metrics_in(summary, "best", directory.summary, ("round", *metrics()))
+    else:
+        final, best = final_of(records), best_of(records)
     return Run(
         path=path,
         settings=settings,
@@ -147,55 +138,13 @@ def _why_diverged(directory: RunDirectory) -> str:
     return str(read_json(directory.diverged, setting=SETTING).get("why", "its model is no longer finite"))
 
 
-def _with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
-    """Settings that the version which wrote the run did not have get their defaults, so that runs compare."""
-    known = {name: value for name, value in stored.items() if name in Config.__dataclass_fields__}
+def _settings_of(directory: RunDirectory) -> dict[str, Any]:
+    """The stored settings; those that the version which wrote them did not have get their defaults, to compare."""
+    stored = read_json(directory.config, setting=SETTING)
     try:
-        return Config(**known).to_dict() | stored
+        return stored_config(directory.config, setting=SETTING).to_dict() | stored
     except (SettingError, TypeError):
-        return stored  # a newer version may know values that this one does not
-
-
-def _read_records(file: Path) -> list[Record]:
-    records = []
-    try:
-        lines = file.read_bytes().splitlines()
-    except OSError as error:
-        raise SettingError(SETTING, file, f"cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError):
-            content = None
-        try:
-            records.append(_checked(content))
-        except ValueError as error:
-            raise SettingError(SETTING, file, f"line {number} {error}") from None
-    return records
-
-
-def _checked(record: Any) -> Record:
-    """A record whose metrics, counts and weights are numbers, or None where they are not there or NaN."""
-    if not isinstance(record, dict):
-        raise ValueError("is not a JSON object")
-    if type(record.get("round")) is not int or record["round"] < 0:
-        raise ValueError("has no round")
-    clean = record | {name: _number(record, name) for name in (*METRICS, *COUNTS)}
-    if clean["accuracy"] is None:
-        raise ValueError("has no accuracy")
-    weights = record.get("client_weights") or {}
-    if not isinstance(weights, dict) or not all(client.isdecimal() for client in weights):
-        raise ValueError("has client_weights that are not by client")
-    return clean | {"client_weights": {int(client): _number(weights, client) for client in weights}}
-
-
-def _number(content: dict[str, Any], name: str) -> float | None:
-    value = content.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.maxsize:
-        raise ValueError(f"has {name} {json.dumps(value)[:40]}, which is not a number of a run")
-    return None if math.isnan(value) else value
+        return dict.fromkeys(HASHES) | stored  # a newer version may know values that this one does not
 
 
 def _metrics_in(summary: dict[str, Any], part: str, file: Path, names: Sequence[str]) -> dict[str, float | None]:
@@ -203,7 +152,7 @@ def _metrics_in(summary: dict[str, Any], part: str, file: Path, names: Sequence[
     try:
         if not isinstance(content, dict):
             raise ValueError("is not an object")
-        return {name: _number(content, name) for name in names}
+        return {name: number_in(content, name) for name in names}
     except ValueError as error:
         raise SettingError(SETTING, file, f"{part} {error}") from None
 
@@ -241,8 +190,3 @@ def _confusion_in(summary: dict[str, Any], file: Path) -> list[list[int]] | None
     if not _is_table(confusion) or len(confusion) != len(confusion[0]):
         raise SettingError(SETTING, file, "confusion is not a square table of whole numbers")
     return confusion
-
-
-def _mean(values: list[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return fmean(there) if there else None

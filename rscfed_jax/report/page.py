@@ -8,11 +8,13 @@ from string import Template
 from typing import Any
 
 from rscfed_jax import __version__
-from rscfed_jax.report.collect import METRICS, Run
-from rscfed_jax.report.groups import Moments, Report
-from rscfed_jax.report.html_table import Cell, html_table
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.report.collect import Run
+from rscfed_jax.report.html_table import Entry, html_table
 from rscfed_jax.report.page_data import MOST_CLIENTS, page_data
-from rscfed_jax.report.tables import BEST, EXPLAINED, FINAL, TITLES, percent, rounds, setting, title
+from rscfed_jax.report.plain import EXPLAINED, best_columns, final_columns, round_as_text, title_of
+from rscfed_jax.report.seeds import CURVES, Moments, Report
+from rscfed_jax.report.tables import MISSING, as_text, percent
 
 SCRIPTS = ("axes.js", "lines.js", "cells.js", "page.js")
 HOLDS = (("full", "labels for all samples"), ("part", "labels for some"), ("none", "no labels"))
@@ -25,7 +27,7 @@ def as_html(report: Report) -> str:
     body = [line for section in (*sections, _details(report)) for line in section]
     return Template(_static("page.html")).substitute(
         version=escape(__version__),
-        title=escape(title(report)),
+        title=escape(title_of(report)),
         style=_static("page.css"),
         body="\n".join(body),
         # A text that closes the script element would end it wherever it stands.
@@ -39,31 +41,35 @@ def _static(name: str) -> str:
 
 
 def _head(report: Report) -> Iterator[str]:
-    yield f"<h1>{escape(title(report))}</h1>"
+    yield f"<h1>{escape(title_of(report))}</h1>"
     yield f'<p class="faint">Made by rscfed-jax {escape(__version__)}.</p>'
     if report.notes:
         yield '<ul class="notes">' + "".join(f"<li>{escape(note)}</li>" for note in report.notes) + "</ul>"
-    yield "<noscript><p>The figures are drawn by a script in this page, which this browser does not run.</p></noscript>"
+    yield "<noscript><p>The figures need JavaScript, which is turned off in this browser.</p></noscript>"
 
 
 def _metrics(report: Report) -> Iterator[str]:
     yield f'<h2>Metrics</h2>\n<p class="faint">{EXPLAINED}</p>'
-    lines = [
-        (Cell(group.name, line=number), Cell(", ".join(str(run.seed) for run in group.runs)), group)
-        for number, group in enumerate(report.groups)
+    titles = metrics()
+    heads = [
+        [Entry(line.name, line=number), Entry(", ".join(str(run.seed) for run in line.runs))]
+        for number, line in enumerate(report.lines)
     ]
-    columns = ["Run", "Seeds", *(TITLES[name] for name in METRICS)]
-    yield "<h3>Final</h3>" + html_table("final", columns, [[n, seeds, *_final(g.final)] for n, seeds, g in lines])
-    columns.append("Round")
-    yield "<h3>Best</h3>" + html_table("best", columns, [[n, seeds, *_best(g.best)] for n, seeds, g in lines])
+    columns = ["Run", "Seeds", *titles.values()]
+    rows = [[*head, *_final(line.final)] for head, line in zip(heads, report.lines, strict=True)]
+    yield "<h3>Final</h3>" + html_table("final", columns, rows)
+    columns = ["Run", "Seeds", *(titles[name] for name in CURVES), "Round"]
+    rows = [[*head, *_best(line.best)] for head, line in zip(heads, report.lines, strict=True)]
+    yield "<h3>Best</h3>" + html_table("best", columns, rows)
 
 
-def _final(metrics: dict[str, Moments | None]) -> list[Cell]:
-    return [Cell(percent(metrics[name]), _first(metrics[name])) for name in METRICS]
+def _final(values: dict[str, Moments | None]) -> list[Entry]:
+    return [Entry(percent(values[name]), _first(values[name])) for name in metrics()]
 
 
-def _best(metrics: dict[str, Moments | None]) -> list[Cell]:
-    return [*_final(metrics), Cell(rounds(metrics["round"]), _first(metrics["round"]))]
+def _best(values: dict[str, Moments | None]) -> list[Entry]:
+    shown = [Entry(percent(values[name]), _first(values[name])) for name in CURVES]
+    return [*shown, Entry(round_as_text(values["round"]), _first(values["round"]))]
 
 
 def _first(moments: Moments | None) -> float | None:
@@ -74,88 +80,88 @@ def _settings(report: Report) -> Iterator[str]:
     if not report.differing:
         return
     yield "<h2>Settings that differ</h2>"
-    lines = []
-    for number, group in enumerate(report.groups):
-        values = [_value(group.settings.get(name)) for name in report.differing]
-        lines.append([Cell(group.name, line=number), *values])
-    yield html_table("differing", ["Run", *report.differing], lines)
+    rows = [
+        [Entry(line.name, line=number), *(_value(line.settings.get(name)) for name in report.differing)]
+        for number, line in enumerate(report.lines)
+    ]
+    yield html_table("differing", ["Run", *report.differing], rows)
 
 
-def _value(value: Any) -> Cell:
-    return Cell(setting(value), is_text=True)
+def _value(value: Any) -> Entry:
+    return Entry(as_text(value), is_text=True)
 
 
 def _curves(report: Report, data: dict[str, Any]) -> Iterator[str]:
-    def told(name: str) -> bool:
-        return any(value is not None for group in data["groups"] for value in group[name])
+    def is_known(name: str) -> bool:
+        return any(value is not None for line in data["lines"] for value in line[name])
 
     yield "<h2>Curves</h2>"
-    text = "Test set. The buttons switch lines on and off; point at a figure to read its values."
-    if any(len(group.runs) > 1 for group in report.groups):
-        text += " A line is the mean over seeds, its band one standard deviation."
+    text = "On the test set. The buttons show and hide lines; point at a figure to read its values."
+    if any(len(line.runs) > 1 for line in report.lines):
+        text += " Lines are means over seeds, bands one standard deviation."
     yield f'<p class="faint">{text}</p>'
     yield '<div id="legend" role="group" aria-label="Lines"></div>\n<div class="figures curves">'
     yield _figure("accuracy", "Accuracy", "")
-    if told("auc"):
+    if is_known("auc"):
         yield _figure("auc", "AUC", "Macro-averaged, one class against the rest.")
-    if told("bytes_up"):
-        caption = "What all clients have sent to the server so far, warm-up included."
+    if is_known("bytes_up"):
+        caption = "Everything that clients have sent to the server so far, including the warm-up."
         yield _figure("communication", "Communication against accuracy", caption)
     yield "</div>"
 
 
 def _one_run(report: Report, data: dict[str, Any]) -> Iterator[str]:
-    def told(name: str) -> bool:
+    def is_known(name: str) -> bool:
         return any(run[name] for run in data["runs"])
 
-    if not any(map(told, ("partition", "weights", "confusion"))):
+    if not any(map(is_known, ("partition", "weights", "confusion"))):
         return
-    names = [f"{group.name}, seed {run.seed}" for group in report.groups for run in group.runs]
+    names = [f"{line.name}, seed {run.seed}" for line in report.lines for run in line.runs]
     options = "".join(f'<option value="{number}">{escape(name)}</option>' for number, name in enumerate(names))
     yield "<h2>Inside a run</h2>"
     yield f'<label class="choose">Run: <select id="run">{options}</select></label>\n<div class="figures">'
-    if told("partition"):
+    if is_known("partition"):
         key = "".join(f'<br><span class="key" style="background: var(--{kind})"></span> {text}' for kind, text in HOLDS)
-        caption = f"Samples of each class at each client, all on one scale. {key}"
+        caption = f"Samples of each class at each client, all on the same scale. {key}"
         if any(run.partition and len(run.partition.labels) > MOST_CLIENTS for run in report.runs):
             caption += f"<br>Only the first {MOST_CLIENTS} clients are shown."
         yield _figure("partition", "Classes at each client", caption)
-    if told("weights"):
+    if is_known("weights"):
         caption = (
-            "Mean weight of a client in the averages of the subsets that drew it since the last evaluation "
-            "(of RSCFed: the distance-reweighted ones). A dash: it was not drawn."
+            "Mean weight of a client in its subsets since the previous evaluation (for RSCFed after distance "
+            "reweighting). A dash means that the client was not drawn."
         )
         yield _figure("weights", "Weight of each client over rounds", caption)
-    if told("confusion"):
-        yield _figure("confusion", "Confusion matrix", "Samples of the test set after the last round.")
+    if is_known("confusion"):
+        yield _figure("confusion", "Confusion matrix", "On the test set, after the last round.")
     yield "</div>"
 
 
 def _figure(name: str, heading: str, caption: str) -> str:
     return (
         f'<figure><h3>{heading}</h3><div class="canvas" data-figure="{name}"></div>'
-        f'<p class="faint lacking" hidden>This run does not tell.</p><figcaption>{caption}</figcaption></figure>'
+        f'<p class="faint lacking" hidden>Not recorded.</p><figcaption>{caption}</figcaption></figure>'
     )
 
 
 def _details(report: Report) -> Iterator[str]:
-    columns = ["Directory", "Seed", "Round", *FINAL, *BEST, "Seconds per round", "Device"]
-    yield f"<details><summary>The runs one by one ({len(report.runs)})</summary>"
-    yield html_table("runs", columns, map(_run_line, report.runs)) + "</details>"
+    columns = ["Directory", "Seed", "Round", *final_columns(), *best_columns(), "Seconds per round", "Device"]
+    yield f"<details><summary>All runs ({len(report.runs)})</summary>"
+    yield html_table("runs", columns, map(_run_row, report.runs)) + "</details>"
     yield "<details><summary>Settings in common</summary>"
-    common = [[Cell(name), _value(value)] for name, value in report.common.items()]
+    common = [[Entry(name), _value(value)] for name, value in report.common.items()]
     yield html_table("common", ["Setting", "Value"], common) + "</details>"
 
 
-def _run_line(run: Run) -> list[Cell]:
-    def alone(metrics: dict[str, float | None]) -> dict[str, Moments | None]:
-        return {name: None if value is None else (value, None) for name, value in metrics.items()}
+def _run_row(run: Run) -> list[Entry]:
+    def alone(values: dict[str, float | None]) -> dict[str, Moments | None]:
+        return {name: None if value is None else (value, None) for name, value in values.items()}
 
     seconds = run.summary.get("seconds_per_round") if run.finished else None
     state = "" if run.finished else ", diverged" if run.diverged else ", unfinished"
-    round_ = Cell(f"{run.last_round}{state}")
     return [
-        *(Cell(str(run.path)), Cell(str(run.seed)), round_, *_final(alone(run.final)), *_best(alone(run.best))),
-        Cell(f"{seconds:.2f}" if isinstance(seconds, int | float) else "–"),
-        Cell(str(run.summary.get("device", "–")), is_text=True),
+        *(Entry(str(run.path)), Entry(str(run.seed)), Entry(f"{run.last_round}{state}")),
+        *(*_final(alone(run.final)), *_best(alone(run.best))),
+        Entry(f"{seconds:.2f}" if isinstance(seconds, int | float) else MISSING),
+        Entry(str(run.summary.get("device", MISSING)), is_text=True),
     ]

@@ -1,32 +1,31 @@
-"""What the page's script draws, as JSON: short numbers, and None for what a run does not tell."""
+"""What the page's script draws, as JSON: short numbers, and None for what a run did not record."""
 
 from typing import Any
 
 from rscfed_jax.report.collect import Run
-from rscfed_jax.report.groups import Group, Report, has_weights
+from rscfed_jax.report.seeds import CURVES, SENT, Line, Moments, Report, has_weights
 
 MOST_CLIENTS = 200  # that a histogram shows
 
 
 def page_data(report: Report) -> dict[str, Any]:
-    """The lines of the groups, and what is inside each run."""
+    """The curves of the lines, and what is inside each run."""
     return {
-        "groups": [_lines(group) for group in report.groups],
+        "lines": [_curves(line) for line in report.lines],
         "runs": [_inside(run) for run in report.runs],
     }
 
 
-def _lines(group: Group) -> dict[str, Any]:
-    points = group.points
+def _curves(line: Line) -> dict[str, Any]:
     return {
-        "name": group.name,
-        "round": [point.round for point in points],
-        **{name: [_short(point.metrics[name]) for point in points] for name in ("accuracy", "auc")},
-        **{name: [point.sent[name] for point in points] for name in ("bytes_up", "models_up")},
+        "name": line.name,
+        "round": [evaluation.round for evaluation in line.evaluations],
+        **{name: [_short(evaluation.metrics[name]) for evaluation in line.evaluations] for name in CURVES},
+        **{name: [evaluation.sent[name] for evaluation in line.evaluations] for name in SENT},
     }
 
 
-def _short(moments: tuple[float | None, ...] | None) -> list[float] | None:
+def _short(moments: Moments | None) -> list[float] | None:
     return None if moments is None else [round(number, 6) for number in moments if number is not None]
 
 
@@ -48,19 +47,21 @@ def _weights(run: Run) -> dict[str, Any] | None:
     """[clients][evaluations] weights; evaluations without any, as that before the first round, are left out."""
     if not has_weights(run):
         return None
-    records = [record for record in run.records if record["client_weights"]]
-    drawn = {client for record in records for client in record["client_weights"]}
+    evaluated = [
+        (record["round"], {int(client): weight for client, weight in record["client_weights"].items()})
+        for record in run.records
+        if record.get("client_weights")
+    ]
     everyone = range(len(run.partition.labels[:MOST_CLIENTS])) if run.partition else ()
-    clients = sorted(drawn.union(everyone))
+    clients = sorted(set(everyone).union(*(weights for _, weights in evaluated)))
 
-    def weight(record: dict[str, Any], client: int) -> float | None:
-        value = record["client_weights"].get(client)
-        return None if value is None else float(f"{value:.4g}")
+    def short(weight: float | None) -> float | None:
+        return None if weight is None else float(f"{weight:.4g}")
 
     return {
         "clients": clients,
-        "rounds": [record["round"] for record in records],
-        "rows": [[weight(record, client) for record in records] for client in clients],
+        "rounds": [round_ for round_, _ in evaluated],
+        "rows": [[short(weights.get(client)) for _, weights in evaluated] for client in clients],
     }
 
 

@@ -1,8 +1,12 @@
-"""Pictures: curves of runs, who holds what in a federation, what each client weighed, what was mistaken for what."""
+"""Figures: curves of runs, who holds what in a federation, the weight of each client, which classes are confused.
 
-from collections.abc import Sequence
+Each figure is drawn by one `draw_` function on given axes; the `plot_` functions write it to a file of its own, and
+poster.py puts several into one picture.
+"""
+
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,137 +14,226 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.report.seeds import CURVES, in_a_sentence
+from rscfed_jax.report.tables import as_text
+
+MOST_NUMBERS = 400  # that are written into the fields of a heat map
+SMALL = 7.0  # size of the numbers in a heat map, in points
+MOST_LETTERS = 14  # of a class's name beside an axis
+
+Flags = Sequence[bool] | np.ndarray
+
+
+class Curve(NamedTuple):
+    """A line of a figure; NaN where nothing was recorded."""
+
+    name: str
+    x: Sequence[float]
+    mean: Sequence[float]  # fractions
+    deviation: Sequence[float]  # the half width of its band; zero for none
+
 
 def plot_curves(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, title: str = "") -> None:
     """Accuracy and AUC on the test set against the round, one line per run; the format follows the path's ending."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
-    for axes, name, label in zip(
-        figure.subplots(1, 2), ("accuracy", "auc"), ("Test accuracy", "Test AUC"), strict=True
-    ):
-        for run, records in runs.items():
-            points = [(record["round"], record[name]) for record in records]
-            axes.plot(*zip(*points, strict=True), label=run, linewidth=1.6, marker="." if len(points) < 60 else "")
-        axes.set(xlabel="Round", ylabel=label)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+    for axes, metric in zip(figure.subplots(1, 2), CURVES, strict=True):
+        curves = []
+        for name, records in runs.items():
+            values = [np.nan if record.get(metric) is None else record[metric] for record in records]
+            curves.append(Curve(name, [record["round"] for record in records], values, [0.0] * len(values)))
+        draw_curves(axes, curves, metric=metric)
+    add_legend(figure, most_columns=3)
+    if title:
+        figure.suptitle(title, parse_math=False)
+    save(figure, path)
+
+
+def draw_curves(axes: Axes, curves: Iterable[Curve], *, metric: str, xlabel: str = "Round") -> None:
+    """A line for each curve, with a band of its deviation."""
+    for curve in curves:
+        x, mean, deviation = (np.asarray(values, float) for values in curve[1:])
+        marker = "." if len(x) < 60 else ""
+        # A name that begins with an underscore would be left out of the legend.
+        (line,) = axes.plot(x, mean, label=curve.name.lstrip("_"), linewidth=1.6, marker=marker)
+        if deviation.any():
+            axes.fill_between(x, mean - deviation, mean + deviation, alpha=0.16, color=line.get_color(), lw=0)
+    axes.set(xlabel=xlabel, ylabel=_test(metric))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend(figure: Figure, *, most_columns: int) -> None:
+    """The names of the first axes' lines, below the figure."""
     lines = figure.axes[0].get_lines()
-    columns = min(len(lines), 3)
+    columns = min(len(lines), most_columns)
     legend = figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    if title:
-        figure.suptitle(title, parse_math=False)
-    _save(figure, path)
 
 
 def plot_partition(class_counts: np.ndarray, labeled: np.ndarray, path: str | Path) -> None:
     """[N, classes] samples of each class at each client, as a heat map with the labeled clients marked."""
     clients, classes = class_counts.shape
     figure = Figure(figsize=(1.8 + 0.42 * min(classes, 40), 1.6 + 0.32 * min(clients, 60)), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(class_counts, cmap="Blues", aspect="auto")
-    _name_clients(axes, labeled)
-    if classes <= 40:
-        axes.set_xticks(range(classes))
-    if clients * classes <= 400:
-        _write_counts(axes, class_counts, class_counts / max(class_counts.max(), 1))
-    axes.set(xlabel="Class", ylabel="Client")
-    figure.colorbar(image, label="Samples")
-    _save(figure, path)
+    draw_partition(figure.subplots(), class_counts, labeled)
+    save(figure, path)
 
 
-def plot_heatmap(
-    summary: Sequence[dict[str, Any]], x: str, y: str, path: str | Path, *, metric: str = "accuracy"
-) -> None:
-    """A metric of the cells of a grid over the values of two settings, which are what `rj.grid` calls its `summary`.
-
-    Of a grid over more settings give the cells of one value of each other.
-    """
-    columns, rows = (list(dict.fromkeys(row[name] for row in summary)) for name in (x, y))
-    values = np.full((len(rows), len(columns)), np.nan)
-    seen = {(cell[x], cell[y]) for cell in summary}
-    if len(seen) < len(summary):
-        raise ValueError(f"several cells have the same {x} and {y}: give those of one value of each other setting")
-    for cell in summary:
-        values[rows.index(cell[y]), columns.index(cell[x])] = np.nan if cell[metric] is None else cell[metric]
-    figure = Figure(figsize=(2.4 + 0.9 * len(columns), 1.8 + 0.5 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    axes.set_facecolor("0.85")
-    image = axes.imshow(values, cmap="viridis", aspect="auto")
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0
-    for (row, column), value in np.ndenumerate(values):
-        empty = "diverged" if (columns[column], rows[row]) in seen else ""
-        text = empty if np.isnan(value) else f"{value:.1%}"
-        colour = "white" if value <= middle else "black"
-        axes.text(column, row, text, ha="center", va="center", fontsize=9, color=colour)
-    for names, place in ((columns, axes.set_xticks), (rows, axes.set_yticks)):
-        place(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
-    axes.set(xlabel=x, ylabel=y)
-    figure.colorbar(image, label=f"Test {metric}").ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _save(figure, path)
+def draw_partition(axes: Axes, class_counts: np.ndarray, labeled: Flags) -> None:
+    """[N, classes] counts as a heat map; `labeled` [N] marks the clients that hold labels."""
+    _draw_fields(axes, class_counts, label="Samples")
+    _write(axes, class_counts, dark=class_counts > class_counts.max() / 2)
+    _name_rows(axes, _client_names(range(len(labeled)), labeled))
+    _name_columns(axes, [str(label) for label in range(class_counts.shape[1])])
+    axes.set(xlabel="Class", ylabel="Client", title="Classes at each client")
 
 
-def plot_weights(records: list[dict[str, Any]], labeled: Sequence[bool] | np.ndarray, path: str | Path) -> None:
+def plot_weights(records: list[dict[str, Any]], labeled: Flags, path: str | Path) -> None:
     """The mean weight of each client in the subsets that drew it, against the round; grey where none did.
 
     `records` are those of a run's metrics; `labeled` [N] marks the clients that hold labels. A weight belongs to the
     rounds since the evaluation before.
     """
     records = [record for record in records if record["round"] > 0]
-    clients, rounds = len(labeled), len(records)
-    weights = np.full((clients, rounds), np.nan)
+    clients = len(labeled)
+    weights = np.full((clients, len(records)), np.nan)
     for column, record in enumerate(records):
         for client, weight in record["client_weights"].items():
             weights[int(client), column] = weight
     figure = Figure(figsize=(8, 1.6 + 0.26 * min(clients, 60)), layout="constrained")
-    axes = figure.subplots()
-    axes.set_facecolor("0.85")
-    image = axes.imshow(weights, cmap="viridis", aspect="auto", interpolation="nearest", vmin=0)
-    _name_clients(axes, labeled)
-    shown = range(0, rounds, max(1, -(-rounds // 10)))
-    axes.set_xticks(shown, [records[column]["round"] for column in shown])
-    axes.set(xlabel="Round", ylabel="Client", title="Weight of a client in its subset (grey: not drawn)")
-    figure.colorbar(image).ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _save(figure, path)
+    draw_weights(figure.subplots(), weights, [record["round"] for record in records], range(clients), labeled)
+    save(figure, path)
+
+
+def draw_weights(
+    axes: Axes, weights: np.ndarray, rounds: Sequence[int], clients: Sequence[int], labeled: Flags
+) -> None:
+    """[clients, rounds] weights as a heat map, NaN where a client was not drawn; `labeled` [N] is by client id."""
+    _draw_fields(axes, weights, label="Weight (grey: not drawn)", cmap="viridis", as_percent=True)
+    _name_rows(axes, _client_names(clients, labeled))
+    _name_columns(axes, [str(round_) for round_ in rounds])
+    axes.set(xlabel="Round", ylabel="Client", title="Weight of each client in its subset")
 
 
 def plot_confusion(confusion: np.ndarray, path: str | Path, *, class_names: Sequence[str] = ()) -> None:
     """[classes, classes] counts, rows the true classes, coloured by the part of the row; numbers up to 20 classes."""
     confusion = np.asarray(confusion)
-    classes = len(confusion)
-    parts = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    side = 2.2 + 0.42 * min(classes, 20)
+    side = 2.2 + 0.42 * min(len(confusion), 20)
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    draw_confusion(figure.subplots(), confusion, class_names)
+    save(figure, path)
+
+
+def draw_confusion(axes: Axes, confusion: np.ndarray, class_names: Sequence[str] = ()) -> None:
+    """[classes, classes] counts as a heat map of parts of a row, the true class; grey for a class without samples."""
+    of_class = confusion.sum(axis=1, keepdims=True)
+    parts = np.where(of_class > 0, confusion / np.maximum(of_class, 1), np.nan)
+    _draw_fields(axes, parts, label="Part of the true class", most=1, aspect="equal", as_percent=True)
+    _write(axes, confusion, dark=parts > 0.5)
+    names = list(class_names) or [str(label) for label in range(len(confusion))]
+    _name_rows(axes, names)
+    _name_columns(axes, names, slanted=names != [str(label) for label in range(len(names))])
+    axes.set(xlabel="Predicted class", ylabel="True class", title="Confusion matrix")
+
+
+def plot_heatmap(
+    summary: Sequence[dict[str, Any]], x: str, y: str, path: str | Path, *, metric: str = "accuracy"
+) -> None:
+    """A metric of the points of a grid over the values of two settings; `summary` is that of `rj.grid`'s result.
+
+    Of a grid over more settings give the points of one value of each other.
+    """
+    columns, rows = (list(dict.fromkeys(point[name] for point in summary)) for name in (x, y))
+    seen = {(point[x], point[y]) for point in summary}
+    if len(seen) < len(summary):
+        raise ValueError(f"several points have the same {x} and {y}: give those of one value of each other setting")
+    values = np.full((len(rows), len(columns)), np.nan)
+    texts = np.full(values.shape, "", object)  # stays empty where the grid has no point
+    for point in summary:
+        place = rows.index(point[y]), columns.index(point[x])
+        values[place] = np.nan if point[metric] is None else point[metric]
+        texts[place] = "diverged" if np.isnan(values[place]) else f"{values[place]:.1%}"
+    figure = Figure(figsize=(2.4 + 0.9 * len(columns), 1.8 + 0.5 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(parts, cmap="Blues", vmin=0, vmax=1)
-    if classes <= 20:
-        names = list(class_names) or list(map(str, range(classes)))
-        axes.set_xticks(
-            range(classes), names, rotation=45 if class_names else 0, ha="right" if class_names else "center"
-        )
-        axes.set_yticks(range(classes), names)
-        _write_counts(axes, confusion, parts)
-    axes.set(xlabel="Predicted class", ylabel="True class")
-    bar = figure.colorbar(image, label="Part of the true class", shrink=0.8)
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _save(figure, path)
+    _draw_fields(axes, values, label=_test(metric), cmap="viridis", least=None, as_percent=True)
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0
+    _write(axes, texts, dark=values <= middle, size=9)
+    axes.set_xticks(range(len(columns)), list(map(as_text, columns)), parse_math=False)
+    axes.set_yticks(range(len(rows)), list(map(as_text, rows)), parse_math=False)
+    axes.set(xlabel=x, ylabel=y)
+    save(figure, path)
 
 
-def _name_clients(axes: Axes, labeled: Sequence[bool] | np.ndarray) -> None:
-    """Client ids along the y axis, the labeled ones marked, where there is room for them."""
-    if len(labeled) <= 60:
-        names = [f"{client} (labeled)" if is_labeled else str(client) for client, is_labeled in enumerate(labeled)]
-        axes.set_yticks(range(len(labeled)), names)
-
-
-def _write_counts(axes: Axes, counts: np.ndarray, darkness: np.ndarray) -> None:
-    """Numbers into the fields of a heat map, white where the field is dark."""
-    for (row, column), count in np.ndenumerate(counts):
-        color = "white" if darkness[row, column] > 0.5 else "black"
-        axes.text(column, row, str(count), ha="center", va="center", fontsize=7, color=color)
-
-
-def _save(figure: Figure, path: str | Path) -> None:
+def save(figure: Figure, file: str | Path | IO[bytes], *, dpi: int = 150) -> None:
+    """Writes a figure without a window system; a file object gets a PNG."""
     FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=150)
+    figure.savefig(file, dpi=dpi)
+
+
+def _test(metric: str) -> str:
+    return f"Test {in_a_sentence(metrics().get(metric, metric))}"
+
+
+def _draw_fields(
+    axes: Axes,
+    values: np.ndarray,
+    *,
+    label: str,
+    cmap: str = "Blues",
+    least: float | None = 0,
+    most: float | None = None,
+    aspect: Literal["auto", "equal"] = "auto",
+    as_percent: bool = False,
+) -> None:
+    """A heat map with its colour bar; grey where the value is NaN."""
+    axes.set_facecolor("0.85")
+    image = axes.imshow(values, cmap=cmap, vmin=least, vmax=most, aspect=aspect, interpolation="nearest")
+    bar = axes.figure.colorbar(image, ax=axes, label=label)
+    if as_percent:
+        bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _room(axes: Axes) -> tuple[float, float]:
+    """About how many points wide and high the axes will be, beside their colour bar and labels."""
+    box, whole = axes.get_position(), axes.figure.bbox
+    points = 72 / axes.figure.dpi
+    return 0.85 * box.width * whole.width * points, 0.9 * box.height * whole.height * points
+
+
+def _write(axes: Axes, contents: np.ndarray, *, dark: np.ndarray, size: float = SMALL) -> None:
+    """Writes into the fields of a heat map, white on dark ones, if there is room for it."""
+    (rows, columns), (width, height) = contents.shape, _room(axes)
+    longest = max(len(str(content)) for content in contents.ravel())
+    if contents.size > MOST_NUMBERS or width < 0.64 * size * longest * columns or height < 1.1 * size * rows:
+        return
+    for (row, column), content in np.ndenumerate(contents):
+        colour = "white" if dark[row, column] else "black"
+        axes.text(column, row, str(content), ha="center", va="center", fontsize=size, color=colour)
+
+
+def _client_names(clients: Sequence[int], labeled: Flags) -> list[str]:
+    marked = set(np.flatnonzero(labeled).tolist())
+    return [f"{client} (labeled)" if client in marked else str(client) for client in clients]
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names beside the rows, as many as there is room for."""
+    shown = _thinned(names, room=_room(axes)[1], needed=9)
+    axes.set_yticks(list(shown), list(shown.values()), fontsize=8, parse_math=False)
+
+
+def _name_columns(axes: Axes, names: Sequence[str], *, slanted: bool = False) -> None:
+    """Names below the columns, as many as there is room for."""
+    needed = 9 if slanted else 5 * max(map(len, names), default=0) + 6
+    shown = _thinned(names, room=_room(axes)[0], needed=needed)
+    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    axes.set_xticks(list(shown), list(shown.values()), fontsize=8, parse_math=False, **turned)
+
+
+def _thinned(names: Sequence[str], *, room: float, needed: float) -> dict[int, str]:
+    """Every name, or every second, fifth, tenth, ... by its place, so that each has `needed` points of the room."""
+    steps = (nice * 10**power for power in range(9) for nice in (1, 2, 5))
+    step = next(step for step in steps if step * room >= needed * len(names))
+    return {place: names[place][:MOST_LETTERS] for place in range(0, len(names), step)}

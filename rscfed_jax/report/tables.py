@@ -1,91 +1,60 @@
-"""The report as Markdown and as CSV."""
+"""Tables as text: for a terminal, a Markdown file and a spreadsheet. Every table of this package is written here."""
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Sequence
 from typing import Any
 
-from rscfed_jax.report import text
-from rscfed_jax.report.collect import METRICS
-from rscfed_jax.report.groups import Moments, Report
+from rscfed_jax.report.seeds import Moments
 
-TITLES = {"accuracy": "Accuracy", "auc": "AUC", "precision": "Precision", "recall": "Recall"}
-FINAL = [f"Final {name if name != 'auc' else 'AUC'}" for name in METRICS]
-BEST = [*(f"Best {name if name != 'auc' else 'AUC'}" for name in METRICS), "Best round"]
-EXPLAINED = (
-    "Metrics on the test set in percent. Final is the mean of the last five evaluations; best is the round with the "
-    "highest accuracy on the test set, an oracle. Mean ± standard deviation over seeds, where there is more than one."
-)
+MISSING = "–"
 
 
-def percent(moments: Moments | None) -> str:
-    """A mean and its standard deviation, in percent."""
-    if moments is None:
-        return "–"
-    mean, deviation = moments
-    return f"{100 * mean:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+def as_console(lines: Sequence[Sequence[str]]) -> str:
+    """Columns under their names, which are the first line."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *(text.rjust(w) for text, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    )
 
 
-def setting(value: Any) -> str:
-    """The value of a setting as a reader writes it."""
-    if value is None:
-        return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def as_markdown(lines: Sequence[Sequence[str]], left: int = 1) -> str:
+    """The same for a Markdown file; all columns but the first `left` are aligned to the right."""
+    ruler = ["---" if number < left else "---:" for number in range(len(lines[0]))]
+    return "".join("| " + " | ".join(map(in_markdown, line)) + " |\n" for line in [lines[0], ruler, *lines[1:]])
 
 
-def rounds(moments: Moments | None) -> str:
-    """A round, or the mean of several seeds' rounds."""
-    return "–" if moments is None else f"{moments[0]:.0f}" if moments[1] is None else f"{moments[0]:.1f}"
-
-
-def title(report: Report) -> str:
-    """What the report is of, in a line."""
-    count = len(report.runs)
-    datasets = ", ".join(dict.fromkeys(setting(run.settings.get("dataset")) for run in report.runs))
-    return f"{count} run{'s' if count > 1 else ''} on {datasets}"
-
-
-def as_markdown(report: Report) -> str:
-    """Tables for a note or an issue."""
-    lines = [
-        [
-            *(group.name, str(len(group.runs))),
-            *(percent(part[name]) for part in (group.final, group.best) for name in METRICS),
-            rounds(group.best["round"]),
-        ]
-        for group in report.groups
-    ]
-    parts = [f"# {title(report)}", *[f"- {_in_cell(note)}" for note in report.notes]]
-    parts += ["", "## Metrics", "", EXPLAINED, "", _markdown(["Run", "Seeds", *FINAL, *BEST], lines, left=1)]
-    if report.differing:
-        lines = [
-            [group.name, *(setting(group.settings.get(name)) for name in report.differing)] for group in report.groups
-        ]
-        parts += ["", "## Settings that differ", "", _markdown(["Run", *report.differing], lines, left=99)]
-    common = [[name, setting(value)] for name, value in report.common.items()]
-    parts += ["", "## Settings in common", "", _markdown(["Setting", "Value"], common, left=2)]
-    return "\n".join(parts) + "\n"
-
-
-def _markdown(columns: Sequence[str], lines: Iterable[Sequence[str]], *, left: int) -> str:
-    """A table whose columns, but the first `left`, are aligned to the right."""
-    ruler = ["---" if number < left else "---:" for number in range(len(columns))]
-    return "\n".join("| " + " | ".join(map(_in_cell, line)) + " |" for line in [columns, ruler, *lines])
-
-
-def _in_cell(content: str) -> str:
-    """Text that neither ends its cell nor becomes markup."""
+def in_markdown(content: str) -> str:
+    """Text that neither ends its column nor becomes markup."""
     return " ".join(content.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def as_csv(report: Report) -> str:
-    """A line for each group with full numbers, metrics as fractions; a deviation of one seed is empty."""
-    rows = []
-    for group in report.groups:
-        row = {"run": group.name, "seeds": len(group.runs), "finished": str(group.finished).lower()}
-        row |= {name: group.settings.get(name) for name in report.differing}
-        for part, metrics in (("final", group.final), ("best", group.best)):
-            for name in METRICS:
-                row[f"{part}_{name}"], row[f"{part}_{name}_std"] = metrics[name] or (None, None)
-        row["best_round"] = (group.best["round"] or (None,))[0]
-        sent = group.points[-1].sent if group.points else {}
-        rows.append(row | {name: sent.get(name) for name in ("models_up", "bytes_up")})
-    return text.as_csv(rows)
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows of full numbers under their names; None is empty."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def percent(moments: Moments | None, *, plus_minus: str = "±", missing: str = MISSING) -> str:
+    """A mean and its standard deviation, in percent; a console that may be ASCII only wants `plus_minus="+-"`."""
+    if moments is None:
+        return missing
+    mean, deviation = moments
+    return f"{100 * mean:.2f}" + ("" if deviation is None else f" {plus_minus} {100 * deviation:.2f}")
+
+
+def as_text(value: Any) -> str:
+    """A setting's value as a reader writes it: 10000 instead of 10000.0, but with all its digits."""
+    if value is None:
+        return MISSING
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
+
+
+def seeds_as_text(seeds: int, diverged: int) -> str:
+    """How many seeds a line is of, and how many of them are left out."""
+    return f"{seeds} ({diverged} diverged)" if diverged else str(seeds)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.config.files import write_whole
 from rscfed_jax.report.collect import collect
-from rscfed_jax.report.groups import Report, build_report
 from rscfed_jax.report.page import as_html
-from rscfed_jax.report.tables import as_csv, as_markdown
-from rscfed_jax.rundir import write_whole
+from rscfed_jax.report.plain import report_as_csv, report_as_markdown
+from rscfed_jax.report.seeds import Report, build_report
 
 
 def _as_png(report: Report) -> bytes:
@@ -19,8 +19,8 @@ def _as_png(report: Report) -> bytes:
 
 FORMATS: dict[str, Callable[[Report], str | bytes]] = {
     "html": as_html,
-    "md": as_markdown,
-    "csv": as_csv,
+    "md": report_as_markdown,
+    "csv": report_as_csv,
     "png": _as_png,
 }
 
@@ -30,8 +30,8 @@ def write_report(
 ) -> tuple[Path, Report]:
     """Writes a report of the runs in the directories or below them, and returns the file and what it shows.
 
-    The format is what `out` ends in, and HTML without both. Without `out` the file is report.FORMAT in the directory
-    if there is one, and in the working directory if there are more.
+    `format` defaults to the ending of `out`, or to HTML without both. `out` defaults to report.FORMAT in the directory,
+    or in the working directory if there are several.
     """
     if isinstance(directories, str | Path):
         directories = [directories]

@@ -1,4 +1,4 @@
-"""The partition rule, and who holds labels."""
+"""The partition rule, partition files, and the choice of labeled clients."""
 
 from pathlib import Path
 
@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscfed_jax.config import Config, SettingError
+from rscfed_jax.config import SettingError
 from rscfed_jax.data import partition
-from rscfed_jax.data.federation import build_federation
-from rscfed_jax.data.sources import load_dataset
 from tests import reference
 
 
@@ -33,8 +31,8 @@ def test_a_draw_that_gives_the_open_clients_nothing_falls_back_to_equal_parts():
 def test_a_draw_gives_every_sample_to_exactly_one_client(seed, clients, gamma):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 5, 200)
-    members = partition.dirichlet_partition(labels, clients, gamma=gamma, min_size=0, rng=rng)
-    assert sorted(np.concatenate(members).tolist()) == list(range(200))
+    samples = partition.dirichlet_partition(labels, clients, gamma=gamma, min_size=0, rng=rng)
+    assert sorted(np.concatenate(samples).tolist()) == list(range(200))
 
 
 def test_a_client_gets_nothing_of_later_classes_once_it_holds_its_fair_share():
@@ -48,8 +46,8 @@ def test_a_client_gets_nothing_of_later_classes_once_it_holds_its_fair_share():
 
 def test_the_whole_draw_is_repeated_until_the_smallest_client_is_large_enough():
     labels = np.repeat(np.arange(4), 50)
-    members = partition.dirichlet_partition(labels, 5, gamma=0.5, min_size=20, rng=np.random.default_rng(0))
-    assert min(map(len, members)) >= 20
+    samples = partition.dirichlet_partition(labels, 5, gamma=0.5, min_size=20, rng=np.random.default_rng(0))
+    assert min(map(len, samples)) >= 20
 
 
 def test_a_hopeless_draw_is_given_up_with_the_setting_to_change(monkeypatch):
@@ -64,9 +62,9 @@ def test_a_hopeless_draw_is_given_up_with_the_setting_to_change(monkeypatch):
 
 
 def test_iid_deals_evenly():
-    members = partition.iid_partition(np.zeros(103), 10, min_size=1, rng=np.random.default_rng(0))
-    assert {len(part) for part in members} == {10, 11}
-    assert sorted(np.concatenate(members).tolist()) == list(range(103))
+    samples = partition.iid_partition(np.zeros(103), 10, min_size=1, rng=np.random.default_rng(0))
+    assert {len(part) for part in samples} == {10, 11}
+    assert sorted(np.concatenate(samples).tolist()) == list(range(103))
 
 
 COUNTS = np.array([[5, 0, 9], [3, 2, 4], [9, 9, 1], [2, 2, 2]])
@@ -84,66 +82,10 @@ def test_first_and_random_choices():
     assert len(drawn) > 2
 
 
-def test_a_partition_survives_its_file(tmp_path):
-    members = [np.array([3, 1]), np.array([0]), np.array([4, 2])]
-    np.savez(tmp_path / "p.npz", **{f"client_{client}": part for client, part in enumerate(members)})
-    loaded = partition.load_partition(str(tmp_path / "p.npz"), 3, 5)
-    assert [part.tolist() for part in loaded] == [[3, 1], [0], [4, 2]]
-
-
-def test_a_federation_is_the_same_for_the_same_seed_and_another_for_another():
-    one, same, other = (build_federation(Config(dataset="synthetic:train=400", seed=seed)) for seed in (1, 1, 2))
-    assert all((a == b).all() for a, b in zip(one.members, same.members, strict=True))
-    assert one.sizes.tolist() != other.sizes.tolist()
-
-
-def test_a_train_fraction_keeps_a_part_of_every_client_and_the_same_labeled_ones():
-    whole = build_federation(Config())
-    part = build_federation(Config(train_fraction=0.1))
-    np.testing.assert_array_equal(part.labeled, whole.labeled)
-    np.testing.assert_allclose(part.sizes, whole.sizes * 0.1, atol=1)
-    assert all(set(a) <= set(b) for a, b in zip(part.members, whole.members, strict=True))
-
-
-@pytest.mark.parametrize("passed", [False, True])
-def test_validation_tests_on_training_samples_that_no_client_holds(passed):
-    dataset = load_dataset("fashion")
-    federations = [
-        build_federation(Config(validation=0.2, seed=seed), dataset=dataset if passed else None) for seed in (0, 1)
-    ]
-    for federation in federations:
-        held_out = federation.dataset.held_out
-        assert len(held_out) == 0.2 * 12_000
-        assert sorted(np.concatenate([*federation.members, held_out])) == list(range(12_000))
-        np.testing.assert_array_equal(federation.dataset.test_images, dataset.train_images[held_out])
-        np.testing.assert_array_equal(federation.dataset.test_labels, dataset.train_labels[held_out])
-    np.testing.assert_array_equal(*(federation.dataset.held_out for federation in federations))
-
-
-def test_validation_that_takes_all_of_a_client_is_refused():
-    settings = {"dataset": "synthetic:train=40", "clients": 10, "min_client_size": 1, "subset_size": 1}
-    with pytest.raises(SettingError, match=r"--validation 0\.9: would leave a client without samples"):
-        build_federation(Config(validation=0.9, **settings))
-
-
-def test_a_labeled_fraction_labels_a_part_of_every_client():
-    federation = build_federation(Config(labeled_fraction=0.1))
-    assert federation.labeled.all()
-    shares = [visible.mean() for visible in federation.label_visible]
-    np.testing.assert_allclose(shares, 0.1, atol=0.01)
-
-
-def test_the_default_labeled_client_holds_every_class_of_fashion():
-    federation = build_federation(Config())
-    assert federation.labeled.sum() == 1
-    assert (federation.class_counts[federation.labeled] > 0).all()
-    assert federation.sizes.sum() == 12_000
-
-
 def test_an_exported_partition_is_read_back(tmp_path):
-    members = [np.array([4, 1]), np.array([0, 2, 3])]
-    partition.save_partition(str(tmp_path / "mine.npz"), members)
-    for read, written in zip(partition.load_partition(str(tmp_path / "mine.npz"), 2, 5), members, strict=True):
+    samples = [np.array([4, 1]), np.array([0, 2, 3])]
+    partition.save_partition(str(tmp_path / "mine.npz"), samples)
+    for read, written in zip(partition.load_partition(str(tmp_path / "mine.npz"), 2, 5), samples, strict=True):
         np.testing.assert_array_equal(read, written)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
 
@@ -151,8 +93,8 @@ def test_an_exported_partition_is_read_back(tmp_path):
 def test_a_published_partition_is_read(tmp_path):
     torch = pytest.importorskip("torch")
     torch.save({"data_partition": {0: [4, 1], 1: [0, 2, 3]}}, tmp_path / "published.pth")
-    members = partition.load_partition(str(tmp_path / "published.pth"), 2, 5)
-    assert [part.tolist() for part in members] == [[4, 1], [0, 2, 3]]
+    samples = partition.load_partition(str(tmp_path / "published.pth"), 2, 5)
+    assert [part.tolist() for part in samples] == [[4, 1], [0, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +104,7 @@ def test_another_pth_file_is_refused(tmp_path, content):
     torch = pytest.importorskip("torch")
     path = tmp_path / "published.pth"
     path.write_bytes(b"nonsense") if content is None else torch.save(content, path)
-    with pytest.raises(SettingError, match="is no partition file"):
+    with pytest.raises(SettingError, match="is not a partition file"):
         partition.load_partition(str(path), 2, 5)
 
 

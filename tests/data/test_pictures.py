@@ -1,81 +1,41 @@
-"""Folders of pictures, and the array files that are made of them."""
+"""Decoding pictures, and the array files that are cached."""
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from rscfed_jax.config import SettingError
-from rscfed_jax.data.pictures import cache_folder
-from rscfed_jax.data.sources import load_dataset
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.load import load_dataset
+from rscfed_jax.data.pictures import load_pictures
+from tests.data.picture_files import write_classes, write_picture
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-SEED = 1  # with which both classes are tested on
-
-
-def write_picture(path, seed=0, size=(30, 20)):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
-    return path
-
-
-def write_classes(folder, *, count=10):
-    for label, name in enumerate(("cat", "dog")):
-        for number in range(count):
-            write_picture(folder / name / f"{number:02}.png", seed=100 * label + number)
-    return folder
-
-
-def test_one_folder_per_class_is_split_80_to_20_and_resized_as_pillow_does(tmp_path):
-    folder = write_classes(tmp_path / "pets")
-    data = load_dataset("folder:pets", data_dir=str(tmp_path), image_size=16, seed=SEED)
-    assert data.train_images.shape == (16, 20, 20, 3)
-    assert data.test_images.shape == (4, 16, 16, 3)
-    assert data.class_names == ("cat", "dog")
-    expected = {
-        Image.open(path).resize((16, 16), Image.Resampling.BILINEAR).tobytes(): path.parent.name
-        for path in folder.rglob("*.png")
-    }
-    assert [expected[image.tobytes()] for image in data.test_images] == [
-        data.class_names[label] for label in data.test_labels
-    ]
-
-
-def test_train_and_test_folders_are_the_split(tmp_path):
-    write_classes(tmp_path / "pets" / "train", count=3)
-    write_classes(tmp_path / "pets" / "test", count=2)
-    data = load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
-    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1])
-    write_picture(tmp_path / "pets" / "test" / "newt" / "1.png")
-    with pytest.raises(SettingError, match="test holds the class 'newt', which train has not"):
-        load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
+pytestmark = pytest.mark.usefixtures("cache")
+SEED = 1  # both classes are in its test set
 
 
 @pytest.mark.parametrize("damaged", [b"", b"PK\x05\x06" + bytes(18), b"\x93NUMPY\x01\x00", None])
-def test_an_array_file_that_is_damaged_is_made_anew(tmp_path, damaged):
+def test_an_array_file_that_is_damaged_is_made_anew(tmp_path, damaged, cache):
     write_classes(tmp_path / "pets")
     before = load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
-    for path in cache_folder().iterdir():
+    for path in cache.iterdir():
         path.write_bytes(path.read_bytes()[:-9] if damaged is None else damaged)
     again = load_dataset(f"folder:{tmp_path}/pets", image_size=16, seed=SEED)
     np.testing.assert_array_equal(again.train_images, before.train_images)
 
 
-def test_pictures_are_decoded_once_and_again_when_they_change(tmp_path):
+def test_pictures_are_decoded_once_and_again_when_they_change(tmp_path, cache):
     folder = write_classes(tmp_path / "pets")
     first = load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
-    made = {path: path.stat().st_mtime_ns for path in cache_folder().iterdir()}
+    made = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     assert len(made) == 2
     again = load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
-    assert made == {path: path.stat().st_mtime_ns for path in cache_folder().iterdir()}
+    assert made == {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     np.testing.assert_array_equal(first.train_images, again.train_images)
     write_picture(folder / "cat" / "00.png", seed=999, size=(31, 20))
     changed = load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
@@ -104,25 +64,14 @@ def test_pictures_of_16_bits_keep_their_shades_and_those_of_32_are_refused(tmp_p
         load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
 
 
-def test_a_picture_that_does_not_decode_is_named_and_nothing_is_left_behind(tmp_path):
+def test_a_picture_that_does_not_decode_is_named_and_nothing_is_left_behind(tmp_path, cache):
     folder = write_classes(tmp_path / "pets")
     bad = folder / "dog" / "bad.jpg"
     for content in (b"", b"no picture", write_picture(tmp_path / "whole.jpg").read_bytes()[:300]):
         bad.write_bytes(content)
         with pytest.raises(SettingError, match=r"bad.jpg: does not decode as a picture"):
             load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
-        assert list(cache_folder().iterdir()) == []
-
-
-def test_folders_without_pictures_are_refused(tmp_path):
-    with pytest.raises(SettingError, match="no such folder"):
-        load_dataset(f"folder:{tmp_path}/nowhere")
-    with pytest.raises(SettingError, match="at least two classes, but holds 0"):
-        load_dataset(f"folder:{tmp_path}")
-    folder = write_classes(tmp_path / "pets")
-    (folder / "unicorn").mkdir()
-    with pytest.raises(SettingError, match="the class 'unicorn' holds no picture"):
-        load_dataset(f"folder:{folder}")
+        assert list(cache.iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
@@ -133,11 +82,34 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
         load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
 
 
-def test_a_full_disk_is_found_before_it_is_written_to(tmp_path, monkeypatch):
+def test_a_full_disk_is_found_before_it_is_written_to(tmp_path, cache, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(SettingError, match=r"cannot be written \(No space left on device\); set XDG_CACHE_HOME"):
         load_dataset(f"folder:{write_classes(tmp_path / 'pets')}", image_size=16, seed=SEED)
-    assert list(cache_folder().iterdir()) == []
+    assert list(cache.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rscfed_jax.config import Config
+from rscfed_jax.data import pictures
+
+pictures._read_picture = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+pictures.load_pictures([Path(sys.argv[1])], (16, 20), Config())
+"""
+
+
+def test_files_of_a_killed_process_are_removed_but_not_those_of_a_living_one(tmp_path, cache):
+    picture = write_picture(tmp_path / "1.png")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(picture)])
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(cache.glob("*.tmp"))) == 2
+    others = [cache / f"key-16.{os.getpid()}.tmp", cache / "key-16.another.machine.999999999.tmp"]
+    for path in others:
+        path.touch()
+    load_pictures([picture], (16,), Config())
+    assert sorted(cache.glob("*.tmp")) == sorted(others)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.data.sources import load_dataset
+from rscfed_jax.data.load import load_dataset
 
 # Six training and four test images of noise, drawn with the seeds 6 and 4 and prepared by TFDS 4.9.10 in the format
 # array_record under the name cifar10.
@@ -75,7 +75,7 @@ def test_a_partition_is_refused_where_the_official_order_is_not_known(shuffled):
     rows, place = shuffled
     del rows[0]["id"]
     assert load_dataset("cifar10", data_dir=place).train_labels.tolist() == [2, 0, 3, 1]
-    with pytest.raises(SettingError, match=r"--partition-file p.npz: names samples of the official order"):
+    with pytest.raises(SettingError, match=r"--partition-file p.npz: names samples in the official order"):
         load_dataset("cifar10", data_dir=place, partition_file="p.npz")
 
 

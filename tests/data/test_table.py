@@ -1,101 +1,98 @@
-"""Resizing, packing, hiding labels, and augmentation on the device."""
+"""The table that training reads: packed images, samples sorted by client, hidden labels."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from PIL import Image
 
-from rscfed_jax.config import Config
-from rscfed_jax.data.augment import augmented_batch, normalise, unpack_pixels
-from rscfed_jax.data.dataset import pixel_statistics
-from rscfed_jax.data.federation import build_federation
+from rscfed_jax.data import table
+from rscfed_jax.data.federation import Federation
+from rscfed_jax.data.loaders.synthetic import synthetic
 from rscfed_jax.data.resize import resize
-from rscfed_jax.data.table import ALIGNMENT, HIDDEN, pack_pixels, to_device
-from tests.conftest import LABELED, SIZES, ragged_federation
+from rscfed_jax.data.table import ALIGNMENT, HIDDEN, SHARED, pack_pixels, train_table
 
-RNG = np.random.default_rng(0)
-
-
-@pytest.mark.parametrize(("side", "new_side"), [(32, 40), (28, 32), (28, 40), (64, 40), (33, 20), (32, 32)])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_resizing_equals_pillows_bilinear(side, new_side, channels):
-    images = RNG.integers(0, 256, (3, side, side, channels), dtype=np.uint8)
-    ours = resize(images, new_side)
-    for image, resized in zip(images, ours, strict=True):
-        picture = Image.fromarray(image.squeeze()).resize((new_side, new_side), Image.Resampling.BILINEAR)
-        expected = np.asarray(picture).reshape(resized.shape)
-        np.testing.assert_array_equal(resized, expected)
+SIZES = (3, 17, 8, 25, 10)
+DATASET = synthetic(train=80, test=30, classes=3, size=18, channels=3, seed=0)
 
 
-def test_resizing_takes_oblong_images():
-    images = RNG.integers(0, 256, (2, 15, 20, 3), dtype=np.uint8)
-    expected = np.asarray(Image.fromarray(images[0]).resize((12, 12), Image.Resampling.BILINEAR))
-    np.testing.assert_array_equal(resize(images, 12)[0], expected)
+def federation(*, labeled=(1, 4), sizes=SIZES, seed=0):
+    """Clients of those sizes that hold random samples; the labeled ones see the label of every sample but the first."""
+    samples = np.split(np.random.default_rng(seed).permutation(80)[: sum(sizes)], np.cumsum(sizes)[:-1])
+    visible = [(np.arange(size) > 0) & (client in labeled) for client, size in enumerate(sizes)]
+    return Federation(DATASET, samples, visible)
 
 
-def test_packed_pixels_unpack_to_the_same_values():
-    images = RNG.integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
-    assert pack_pixels(images).ctypes.data % ALIGNMENT == 0
-    words = jnp.asarray(pack_pixels(images))
-    np.testing.assert_array_equal(unpack_pixels(words.transpose(1, 2, 0)), images.transpose(3, 1, 2, 0))
-    grey = pack_pixels(images[..., :1])
-    np.testing.assert_array_equal(unpack_pixels(jnp.asarray(grey))[2], images[..., 0])
+def unpacked(words):
+    """[..., 3] bytes of packed pixels."""
+    return words[..., None].view(np.uint8)[..., :3]
 
 
-def test_statistics_equal_numpys():
-    images = RNG.integers(0, 200, (5, 4, 4, 3), dtype=np.uint8)
-    mean, std = pixel_statistics(images)
-    np.testing.assert_allclose(mean, images.mean((0, 1, 2)), rtol=1e-6)
-    np.testing.assert_allclose(std, images.std((0, 1, 2)), rtol=1e-6)
+def test_packed_pixels_hold_red_green_and_blue_from_the_lowest_byte_on():
+    images = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    words = pack_pixels(images)
+    assert words.ctypes.data % ALIGNMENT == 0
+    np.testing.assert_array_equal(words, images.astype(np.uint32) @ np.array([1, 2**8, 2**16], np.uint32))
+    np.testing.assert_array_equal(unpacked(pack_pixels(images[..., :1])), images[..., :1].repeat(3, axis=-1))
 
 
-def test_rows_are_sorted_by_client_and_labels_of_unlabeled_clients_are_not_on_the_device():
-    federation = ragged_federation()
-    data, test = to_device(federation, image_size=16)
-    assert data.images.shape == (sum(SIZES), 20, 20)
-    assert test.images.shape == (30, 16, 16)
-    for client, (start, size) in enumerate(zip(data.starts.tolist(), SIZES, strict=True)):
-        labels = np.asarray(data.labels[start : start + size])
-        rows = federation.members[client]
-        expected = federation.dataset.train_labels[rows] if LABELED[client] else np.full(size, HIDDEN)
-        np.testing.assert_array_equal(labels, expected)
-    assert data.labeled_ids.tolist() == [1, 4]
+def test_samples_are_sorted_by_client_with_their_images_and_visible_labels():
+    held = federation()
+    data = train_table([held], image_size=16)
+    assert data["images"].shape == (sum(SIZES), 20, 20)
+    large = resize(DATASET.train_images, 20)
+    for client, (start, size) in enumerate(zip(data["starts"][0], data["sizes"][0], strict=True)):
+        assert size == SIZES[client]
+        rows, labels = data["rows"][0, start : start + size], data["labels"][0, start : start + size]
+        np.testing.assert_array_equal(unpacked(data["images"][rows]), large[held.samples[client]])
+        visible = held.label_visible[client]
+        np.testing.assert_array_equal(labels[visible], DATASET.train_labels[held.samples[client]][visible])
+        assert (labels[~visible] == HIDDEN).all()
+    assert data["labeled"].tolist() == [[False, True, False, False, True]]
+    assert data["unlabeled"].all()
+    assert data["labeled_ids"].tolist() == [[1, 4]]
+    np.testing.assert_array_equal(data["positions"], np.arange(32))
 
 
-def test_grey_images_are_repeated_and_resized():
-    config = Config(dataset="synthetic:train=60,test=20,classes=3,size=28,channels=1", clients=2, subset_size=2)
-    data, test = to_device(build_federation(config), image_size=32)
-    assert data.images.shape[1:] == (40, 40)
-    red, green, blue = unpack_pixels(test.images)
-    np.testing.assert_array_equal(red, green)
-    np.testing.assert_array_equal(red, blue)
+def test_class_counts_are_those_of_visible_labels():
+    held = federation()
+    counts = train_table([held], image_size=16)["class_counts"]
+    assert counts.shape == (1, 5, 3)
+    assert counts.dtype == np.int32
+    for client, (samples, visible) in enumerate(zip(held.samples, held.label_visible, strict=True)):
+        seen = DATASET.train_labels[samples][visible].tolist()
+        assert counts[0, client].tolist() == [seen.count(label) for label in range(3)]
 
 
-@pytest.mark.parametrize("flip_rate", [0.0, 0.5, 1.0])
-def test_augmentation_crops_flips_and_normalises(flip_rate):
-    federation = ragged_federation()
-    data, _ = to_device(federation, image_size=16)
-    rows = jnp.array([0, 7, 7, 40])
-    luck = jax.random.uniform(jax.random.key(1), (3, 4))
-    ours = augmented_batch(luck, data, rows, size=16, flip_rate=flip_rate, dtype=jnp.float32)
-    large = resize(federation.dataset.train_images[np.concatenate(federation.members)], 20)
-    for b, row in enumerate(rows.tolist()):
-        top, left = (int(luck[i, b] * 5) for i in range(2))
-        crop = large[row, top : top + 16, left : left + 16]
-        if luck[2, b] < flip_rate:
-            crop = crop[:, ::-1]
-        expected = (crop - np.asarray(data.mean)) / np.asarray(data.std)
-        np.testing.assert_allclose(ours[..., b], expected.transpose(2, 0, 1), atol=1e-5)
+def test_hidden_labels_leave_no_trace_in_the_table():
+    held = federation()
+    hidden = np.concatenate(held.samples)[~np.concatenate(held.label_visible)]
+    labels = DATASET.train_labels.copy()
+    labels[hidden] = (labels[hidden] + 1) % 3
+    changed = held._replace(dataset=DATASET._replace(train_labels=labels))
+    assert (changed.class_counts != held.class_counts).any()
+    before, after = (train_table([each], image_size=16) for each in (held, changed))
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
 
 
-def test_every_place_of_a_crop_is_drawn():
-    data, _ = to_device(ragged_federation(), image_size=16)
-    rows = jnp.zeros(2000, jnp.int32)
-    luck = jax.random.uniform(jax.random.key(0), (3, 2000))
-    crops = augmented_batch(luck, data, rows, size=16, flip_rate=0.0, dtype=jnp.float32)
-    assert len(np.unique(np.asarray(crops).reshape(-1, 2000), axis=1).T) == 25
-    extreme = jnp.full((3, 2000), 1 - 2**-23, jnp.float32)
-    last = augmented_batch(extreme, data, rows, size=16, flip_rate=0.0, dtype=jnp.float32)
-    pixels = unpack_pixels(data.images[0, 4:, 4:, None])
-    np.testing.assert_allclose(last[..., 0], normalise(pixels, data.mean, data.std, jnp.float32)[..., 0], atol=1e-6)
+def test_federations_share_images_and_agree_with_tables_of_their_own():
+    federations = [federation(), federation(labeled=(0, 2), sizes=(20, 30, 12, 5, 3), seed=1)]
+    together = train_table(federations, image_size=16, resize_to=18)
+    assert [name for name, array in together.items() if len(array) != 2 or name in SHARED] == list(SHARED)
+    for place, each in enumerate(federations):
+        alone = train_table([each], image_size=16, resize_to=18)
+        total = sum(each.sizes)
+        np.testing.assert_array_equal(
+            together["images"][together["rows"][place, :total]], alone["images"][alone["rows"][0]]
+        )
+        np.testing.assert_array_equal(together["labels"][place, :total], alone["labels"][0])
+        for name in set(alone) - {*SHARED, "rows", "labels"}:
+            np.testing.assert_array_equal(together[name][place], alone[name][0])
+
+
+@pytest.mark.parametrize("size", [16, 18])
+def test_the_test_set_has_the_models_input_size(size):
+    test = table.test_table(DATASET, image_size=size)
+    np.testing.assert_array_equal(unpacked(test["images"]), resize(DATASET.test_images, size))
+    np.testing.assert_array_equal(test["labels"], DATASET.test_labels)
+    data = train_table([federation()], image_size=size)
+    for name in ("mean", "std"):
+        np.testing.assert_array_equal(test[name], data[name])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscfed_jax.aggregation import Members
-from rscfed_jax.clients import ClientAxis
+from rscfed_jax.core.aggregation import Members
+from rscfed_jax.core.client_axis import ClientAxis
 from rscfed_jax.config import Config, Hyper, SettingError
-from rscfed_jax.local.objective import Batch, Bulletin
+from rscfed_jax.core.objective import Batch, Bulletin
 from rscfed_jax.methods import METHODS
 from rscfed_jax.methods.fedirm import (
     as_equals,
@@ -23,9 +23,9 @@ from rscfed_jax.methods.fedirm import (
     smoothed_cross_entropy,
     symmetric_divergence,
 )
-from rscfed_jax.rounds import one_round
-from rscfed_jax.sampling import LabeledClients
-from rscfed_jax.simulation import make_algorithms
+from rscfed_jax.core.round import one_round
+from rscfed_jax.core.sampling import LabeledClients
+from rscfed_jax.runner.build import make_algorithms
 from tests import reference
 from tests.conftest import CLASSES, Tiny, assert_trees_close
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rscfed_jax import cli, commands, simulation
-from rscfed_jax.group import Stopped
+from rscfed_jax.runner.loop import Stopped
 from rscfed_jax.paper import reproduce
 from rscfed_jax.paper.tables import TABLES, Cell, Table, cells_of
 from tests.conftest import CLASSES, TinyNetwork

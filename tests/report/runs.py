@@ -5,37 +5,38 @@ from pathlib import Path
 
 import numpy as np
 
-from rscfed_jax.config import Config
+from rscfed_jax.config import HASHES, Config
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.storage.records import best_of, final_of
 
-METRICS = ("accuracy", "auc", "precision", "recall")
+FIRST_METRICS = ("accuracy", "auc", "precision", "recall")  # of version 0.1
 
 
 def write_run(
     path: Path, *, finished=True, old=False, rounds=6, classes=4, class_names=None, stop=None, **settings
 ) -> Path:
-    """Writes a run; one of an `old` version tells less, one that is not `finished` was evaluated until `stop`."""
+    """Writes a run; one of an `old` version holds less, one that is not `finished` was evaluated until `stop`."""
     config = Config(
         rounds=rounds, **{"clients": 5, "subset_size": 2, "dataset": f"synthetic:classes={classes}"} | settings
     )
     rng = np.random.default_rng([config.seed, len(path.name), rounds])
     records = [record_of(rng, config, round_) for round_ in range((stop or rounds) + 1)]
+    stored = config.to_dict()
     if old:
-        records = [{name: record[name] for name in record if name != "client_weights"} for record in records]
+        newer = {"client_weights", *metrics()} - set(FIRST_METRICS)
+        records = [{name: record[name] for name in record if name not in newer} for record in records]
+        stored = {name: value for name, value in stored.items() if name not in HASHES}
     path.mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps(config.to_dict()))
+    (path / "config.json").write_text(json.dumps(stored))
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     if finished:
-        best = max(records[1:], key=lambda record: record["accuracy"])
-        summary = {
-            "final": {name: float(np.mean([record[name] for record in records[1:][-5:]])) for name in METRICS},
-            "best": {name: best[name] for name in ("round", *METRICS)},
-            "rounds": rounds,
-            "seconds_per_round": 1.5,
-            "device": "2 x cpu (cpu)",
-        }
-        if not old:
-            summary["confusion"] = rng.integers(0, 90, (classes, classes)).tolist()
-        (path / "summary.json").write_text(json.dumps(summary))
+        final, best = (
+            {name: value for name, value in part.items() if value is not None}
+            for part in (final_of(records), best_of(records))
+        )
+        facts = {"rounds": rounds, "seconds_per_round": 1.5, "device": "2 x cpu (cpu)"}
+        confusion = {} if old else {"confusion": rng.integers(0, 90, (classes, classes)).tolist()}
+        (path / "summary.json").write_text(json.dumps({"final": final, "best": best, **facts, **confusion}))
     if not old:
         counts = rng.integers(0, 300, (config.clients, classes))
         labels = [int(row.sum()) * (client == 1) for client, row in enumerate(counts)]
@@ -51,7 +52,7 @@ def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
     drawn = rng.permutation(config.clients)[: max(config.subset_size, config.clients // 2)] if round_ else []
     return {
         "round": round_,
-        **{name: level - 0.1 * float(rng.random()) for name in METRICS},
+        **{name: level - 0.1 * float(rng.random()) for name in metrics()},
         "labeled_loss": 0.5 if round_ else None,
         "consistency_loss": None,
         "broken_clients": 0,
@@ -64,3 +65,9 @@ def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
         "bytes_up": 2_200_000 * round_,
         "seconds": 1.5 * round_,
     }
+
+
+def change_config(path: Path, **changes) -> None:
+    """Overwrites settings in a run's config.json."""
+    file = path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))

@@ -8,8 +8,10 @@ import shutil
 
 import pytest
 
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.report.seeds import CURVES, in_a_sentence
 from rscfed_jax.report.write import write_report
-from tests.report.runs import METRICS, write_run
+from tests.report.runs import write_run
 
 pytest.importorskip("selenium", reason="needs selenium")
 
@@ -61,9 +63,9 @@ def page(browser, runs):
 
 
 def lines_in(page, figure):
-    """The numbers of the groups whose lines are drawn."""
+    """The numbers of the lines that are drawn."""
     found = page.find_elements(By.CSS_SELECTOR, f"[data-figure={figure}] path.line")
-    return [int(line.get_attribute("data-group")) for line in found if len(line.get_attribute("d")) > 20]
+    return [int(line.get_attribute("data-line")) for line in found if len(line.get_attribute("d")) > 20]
 
 
 def drawn(page, figure):
@@ -74,6 +76,13 @@ def drawn(page, figure):
 
 def choose(page, name):
     Select(page.find_element(By.ID, "run")).select_by_visible_text(name)
+
+
+def point_at(page, selector):
+    """Moves the pointer to the middle of an element, all of which is in view."""
+    element = page.find_element(By.CSS_SELECTOR, selector)
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    ActionChains(page).move_to_element(element).perform()
 
 
 def test_every_figure_is_drawn(page):
@@ -106,10 +115,10 @@ def test_lines_lie_within_their_axes_and_rise_with_the_metric(page, runs):
     assert 20 < ys[-1] < ys[0] < 260
 
 
-def test_a_run_that_does_not_tell_says_so(page):
+def test_what_was_not_recorded_is_said_to_be_so(page):
     choose(page, "old, seed 0")
     said = [part for part in page.find_elements(By.CSS_SELECTOR, ".lacking") if part.is_displayed()]
-    assert [part.text for part in said] == ["This run does not tell."] * 3
+    assert [part.text for part in said] == ["Not recorded."] * 3
     assert drawn(page, "confusion") == 0
     choose(page, "going, unfinished, seed 0")
     assert drawn(page, "weights") > 10
@@ -127,7 +136,7 @@ def test_the_legend_switches_lines(page):
     assert lines_in(page, "auc") == [0, 1, 2, 3]
     buttons[4].click()
     assert lines_in(page, "accuracy") == []
-    assert "No line is switched on." in page.find_element(By.CSS_SELECTOR, "[data-figure=accuracy]").text
+    assert "No lines to show." in page.find_element(By.CSS_SELECTOR, "[data-figure=accuracy]").text
     buttons[4].click()
     assert lines_in(page, "accuracy") == [0, 1, 2, 3]
 
@@ -135,17 +144,16 @@ def test_the_legend_switches_lines(page):
 def test_the_pointer_reads_values(page, runs):
     for button in page.find_elements(By.CSS_SELECTOR, "#legend button")[1:4]:
         button.click()
-    line = page.find_element(By.CSS_SELECTOR, "[data-figure=accuracy] path.line")
-    ActionChains(page).move_to_element(line).perform()  # its middle: round 3 of 6
+    point_at(page, "[data-figure=accuracy] path.line")  # its middle: round 3 of 6
     record = json.loads((runs / "fedavg" / "metrics.jsonl").read_text().splitlines()[3])
     tip = page.find_element(By.CSS_SELECTOR, "[data-figure=accuracy] .tip")
     assert tip.text.split() == ["round", "3", "fedavg", f"{100 * record['accuracy']:.2f}", "%"]
-    ActionChains(page).move_to_element(page.find_element(By.CSS_SELECTOR, "[data-figure=communication] svg")).perform()
+    point_at(page, "[data-figure=communication] svg")
     shown = page.find_element(By.CSS_SELECTOR, "[data-figure=communication] .tip").text
     assert "6.6 MB" in shown
     assert "models up" in shown
     choose(page, "rscfed, seed 0")
-    ActionChains(page).move_to_element(page.find_element(By.CSS_SELECTOR, "[data-figure=confusion] svg")).perform()
+    point_at(page, "[data-figure=confusion] svg")
     assert "kind" in page.find_element(By.CSS_SELECTOR, "[data-figure=confusion] .tip").text
 
 
@@ -158,10 +166,13 @@ def test_the_numbers_are_those_of_the_summary(page, runs):
         if not summary.exists():
             continue
         content = json.loads(summary.read_text())
-        for part in ("final", "best"):
-            for metric in METRICS:
-                label = f"{part.title()} {metric if metric != 'auc' else 'AUC'}"
+        for part, shown in (("final", metrics()), ("best", CURVES)):
+            for metric in shown:
+                label = f"{part.title()} {in_a_sentence(metrics()[metric])}"
                 cell = row.find_element(By.CSS_SELECTOR, f'td[data-label="{label}"]')
+                if metric not in content[part]:
+                    assert cell.text == "–"
+                    continue
                 assert float(cell.get_attribute("data-value")) == content[part][metric]
                 assert cell.text == f"{100 * content[part][metric]:.2f}"
 

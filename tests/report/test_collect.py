@@ -1,12 +1,13 @@
 """What is read of runs, and what is refused by name."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rscfed_jax.config import SettingError
 from rscfed_jax.report.collect import collect, find_runs
-from tests.report.runs import write_run
+from tests.report.runs import FIRST_METRICS, change_config, write_run
 
 
 def test_runs_are_found_below_a_directory_once_and_not_inside_each_other(tmp_path):
@@ -28,7 +29,7 @@ def test_a_finished_run_is_what_its_summary_says(tmp_path):
     assert run.confusion == summary["confusion"]
 
 
-def test_an_unfinished_run_is_told_from_its_metrics(tmp_path):
+def test_final_and_best_of_an_unfinished_run_come_from_its_metrics(tmp_path):
     write_run(tmp_path / "run", finished=False, stop=3)
     (run,) = collect([tmp_path]).runs
     accuracies = [record["accuracy"] for record in run.records]
@@ -40,8 +41,7 @@ def test_an_unfinished_run_is_told_from_its_metrics(tmp_path):
 
 def test_a_run_resumed_for_more_rounds_is_unfinished_though_it_has_a_summary(tmp_path):
     path = write_run(tmp_path / "run")
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | {"rounds": 60}))
+    change_config(path, rounds=60)
     (run,) = collect([path]).runs
     assert not run.finished
     assert run.confusion is None
@@ -62,9 +62,35 @@ def test_a_run_of_an_older_version_has_the_defaults_it_did_not_know(tmp_path):
     (path / "config.json").write_text(json.dumps(config))
     (run,) = collect([path]).runs
     assert run.settings["byzantine"] == 0
+    assert run.settings["method_hash"] is None
     assert run.partition is None
     assert run.confusion is None
-    assert not any(record["client_weights"] for record in run.records)
+    assert {name for name, value in run.final.items() if value is not None} == set(FIRST_METRICS)
+    assert {name for name, value in run.best.items() if value is not None} == {"round", *FIRST_METRICS}
+
+
+def test_a_run_of_a_newer_version_keeps_the_settings_that_this_one_does_not_know(tmp_path):
+    path = write_run(tmp_path / "run")
+    change_config(path, preset="of tomorrow", colour="blue")
+    (run,) = collect([path]).runs
+    assert (run.settings["preset"], run.settings["colour"]) == ("of tomorrow", "blue")
+
+
+def test_a_method_of_the_users_own_is_told_by_its_stored_settings_alone(tmp_path):
+    path = write_run(tmp_path / "run")
+    change_config(path, method="mine", method_hash="0123456789abcdef", mine_share=0.25)
+    (run,) = collect([path]).runs
+    assert [run.settings[name] for name in ("method", "method_hash", "mine_share")] == [
+        *("mine", "0123456789abcdef"),
+        0.25,
+    ]
+
+
+@pytest.mark.parametrize("place", ["fashion", "svhn"])
+def test_committed_runs_of_version_0_1_are_read(place):
+    found = collect([Path(__file__).parents[2] / "benchmarks" / "results" / place])
+    assert all(run.finished and run.settings["model_hash"] is None for run in found.runs)
+    assert all((run.final["auc"] is None, run.final["f1"] is None) == (False, True) for run in found.runs)
 
 
 def test_a_run_that_has_not_begun_is_left_out_if_others_have(tmp_path):

@@ -7,10 +7,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from rscfed_jax.config import registry
+from rscfed_jax.config.registry import metrics
 from rscfed_jax.report.collect import collect
-from rscfed_jax.report.groups import build_report
 from rscfed_jax.report.page import as_html
-from tests.report.runs import METRICS, write_run
+from rscfed_jax.report.seeds import CURVES, build_report, in_a_sentence
+from tests.report.runs import write_run
 
 
 class Page(HTMLParser):
@@ -78,12 +80,11 @@ def test_the_numbers_are_those_of_the_summary(tmp_path):
     assert len(page.lines("runs")) == 3
     for line in page.lines("runs"):
         summary = summaries[line["Directory"]["text"].rpartition("/")[2]]
-        for metric in METRICS:
-            title = metric if metric != "auc" else "AUC"
-            for part in ("final", "best"):
-                cell = line[f"{part.title()} {title}"]
-                assert float(cell["value"]) == summary[part][metric]
-                assert cell["text"] == f"{100 * summary[part][metric]:.2f}"
+        shown = [("Final", "final", metric) for metric in metrics()] + [("Best", "best", metric) for metric in CURVES]
+        for start, part, metric in shown:
+            cell = line[f"{start} {in_a_sentence(metrics()[metric])}"]
+            assert float(cell["value"]) == summary[part][metric]
+            assert cell["text"] == f"{100 * summary[part][metric]:.2f}"
         assert int(line["Best round"]["text"]) == summary["best"]["round"]
     alone, together = page.lines("final")
     assert float(alone["Accuracy"]["value"]) == summaries["fedavg"]["final"]["accuracy"]
@@ -104,10 +105,10 @@ def test_the_figures_have_their_data(tmp_path):
     records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     partition = json.loads((path / "partition.json").read_text())
     assert page.figures == ALL
-    (group,), (run,) = page.data["groups"], page.data["runs"]
-    assert group["round"] == [record["round"] for record in records]
-    assert [point[0] for point in group["accuracy"]] == [round(record["accuracy"], 6) for record in records]
-    assert group["bytes_up"] == [record["bytes_up"] for record in records]
+    (line,), (run,) = page.data["lines"], page.data["runs"]
+    assert line["round"] == [record["round"] for record in records]
+    assert [point[0] for point in line["accuracy"]] == [round(record["accuracy"], 6) for record in records]
+    assert line["bytes_up"] == [record["bytes_up"] for record in records]
     assert run["partition"] == partition
     assert run["confusion"]["names"] == partition["class_names"]
     weights = run["weights"]
@@ -127,12 +128,23 @@ def test_the_page_needs_no_network(tmp_path):
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
-def test_what_a_run_does_not_tell_is_left_out_and_said(tmp_path):
+def test_what_a_run_did_not_record_is_left_out_and_said(tmp_path):
     write_run(tmp_path / "old", old=True)
     page = page_of(tmp_path)
     assert page.figures == ALL[:3]
     assert "there is no partition.json" in page.texts
     assert "select" not in page.tags
+    assert page.lines("final")[0]["Macro F1"]["text"] == "–"
+    assert page.lines("final")[0]["Recall"]["text"] != "–"
+
+
+def test_every_declared_metric_has_a_column(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_metrics", lambda: {"accuracy": "Accuracy", "auc": "AUC", "kappa": "Kappa"})
+    write_run(tmp_path / "run")
+    page = page_of(tmp_path)
+    assert list(page.lines("final")[0]) == ["Run", "Seeds", "Accuracy", "AUC", "Kappa"]
+    assert list(page.lines("best")[0]) == ["Run", "Seeds", "Accuracy", "AUC", "Round"]
+    assert page.lines("runs")[0]["Final kappa"]["value"] is not None
 
 
 def test_runs_without_auc_and_bytes(tmp_path):
@@ -152,7 +164,7 @@ def test_names_cannot_become_markup(tmp_path):
     assert "img" not in page.tags
     assert "b" not in page.tags
     assert page.data["runs"][0]["partition"]["class_names"][0] == nasty
-    assert page.data["groups"][0]["name"] == "a<b>&c"
+    assert page.data["lines"][0]["name"] == "a<b>&c"
     assert nasty in page.texts
 
 
@@ -164,5 +176,5 @@ def test_a_large_federation_is_cut_and_that_is_said(tmp_path):
 
 
 def test_a_report_does_not_start_jax():
-    code = "import sys, rscfed_jax.cli, rscfed_jax.report.write; assert 'jax' not in sys.modules"
+    code = "import sys, rscfed_jax.report.write; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,9 +1,18 @@
-"""Pictures are drawn for small and large federations."""
+"""Figures of small and large federations."""
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from rscfed_jax.report.plots import plot_confusion, plot_curves, plot_heatmap, plot_partition, plot_weights
+from rscfed_jax.report.plots import (
+    draw_confusion,
+    draw_partition,
+    plot_confusion,
+    plot_curves,
+    plot_heatmap,
+    plot_partition,
+    plot_weights,
+)
 
 
 def test_curves_of_several_runs(tmp_path):
@@ -15,12 +24,44 @@ def test_curves_of_several_runs(tmp_path):
     assert (tmp_path / "curves.png").stat().st_size > 5_000
 
 
+def test_curves_of_a_run_that_lacks_a_metric(tmp_path):
+    records = [{"round": r, "accuracy": r / 9} for r in range(5)]
+    plot_curves({"old": records, "new": [record | {"auc": None} for record in records]}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5_000
+
+
+def texts_in(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_numbers_are_written_only_where_there_is_room():
+    counts = np.full((20, 20), 1234)
+    large, small = Figure(figsize=(11, 9)), Figure(figsize=(4, 4))
+    for figure in (large, small):
+        draw_confusion(figure.subplots(), counts)
+    assert texts_in(large) == ["1234"] * 400
+    assert texts_in(small) == []
+
+
+def test_names_beside_an_axis_are_thinned_out_and_labeled_clients_marked():
+    figure = Figure(figsize=(5, 4))
+    draw_partition(figure.subplots(), np.ones((100, 4), int), np.arange(100) == 0)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names[0] == "0 (labeled)"
+    assert 10 < len(names) < 40
+
+
+def test_a_name_is_never_read_as_a_formula(tmp_path):
+    plot_confusion(np.ones((2, 2), int), tmp_path / "c.svg", class_names=["$x_1", "cost$1_{$2"])
+    assert "<!-- $x_1 -->" in (tmp_path / "c.svg").read_text()
+
+
 def test_a_heat_map_is_of_two_settings(tmp_path):
     summary = [{"beta": beta, "tau": tau, "accuracy": 0.5} for beta in (0.0, 1.0) for tau in (0.5, 1.0)]
     summary[1]["accuracy"] = None
     plot_heatmap(summary[:3], "beta", "tau", tmp_path / "h.svg")
-    assert (tmp_path / "h.svg").read_text().count("<!-- diverged -->") == 1  # and not where there is no cell
-    with pytest.raises(ValueError, match="several cells have the same beta and tau"):
+    assert (tmp_path / "h.svg").read_text().count("<!-- diverged -->") == 1  # and not where the grid has no point
+    with pytest.raises(ValueError, match="several points have the same beta and tau"):
         plot_heatmap([*summary, summary[0] | {"subsets": 5}], "beta", "tau", tmp_path / "h.svg")
 
 
@@ -39,12 +80,12 @@ def weight_pixels(tmp_path, weight):
     return (tmp_path / "w.png").read_bytes()
 
 
-def test_weights_show_who_was_heard(tmp_path):
+def test_weights_show_what_each_client_weighed(tmp_path):
     assert weight_pixels(tmp_path, 0.25) == weight_pixels(tmp_path, 0.25)
     assert weight_pixels(tmp_path, 0.25) != weight_pixels(tmp_path, 0.1)
 
 
-def test_weights_of_a_run_that_tells_none(tmp_path):
+def test_weights_of_a_run_without_any(tmp_path):
     plot_weights([{"round": r, "client_weights": {}} for r in range(3)], [False] * 300, tmp_path / "w.png")
     assert (tmp_path / "w.png").stat().st_size > 3_000
 
@@ -56,4 +97,4 @@ def test_confusion_matrices(tmp_path, classes, names):
     plot_confusion(counts, tmp_path / "c.svg", class_names=names)
     plot_confusion(counts, tmp_path / "c.png", class_names=names)
     assert (tmp_path / "c.png").stat().st_size > 3_000
-    assert "nan" not in (tmp_path / "c.svg").read_text().lower()
+    assert "<!-- nan" not in (tmp_path / "c.svg").read_text()

@@ -1,29 +1,29 @@
-// Curves of groups of runs, with a band of one standard deviation over seeds.
+// Curves of the lines of the report, with a band of one standard deviation over seeds.
 
 const COLOURS = 10;
-const MOST_TOLD = 12; // lines in the box that follows the pointer
+const MOST_LISTED = 12; // lines in the box that follows the pointer
 
-function lineStyle(group) {
-  return { stroke: `var(--line${group % COLOURS})`, "stroke-dasharray": ["none", "7 4", "2 3"][Math.floor(group / COLOURS) % 3] };
+function lineStyle(line) {
+  return { stroke: `var(--line${line % COLOURS})`, "stroke-dasharray": ["none", "7 4", "2 3"][Math.floor(line / COLOURS) % 3] };
 }
 
-/** The points of a group that have both an x and the metric: [{x, mean, deviation, index}]. */
-function pointsOf(group, xName, metric) {
+/** The points of a line that have both an x and the metric: [{x, mean, deviation, index}]. */
+function pointsOf(line, xName, metric) {
   const points = [];
-  group.round.forEach((_, index) => {
-    const x = group[xName][index];
-    const y = group[metric][index];
+  line.round.forEach((_, index) => {
+    const x = line[xName][index];
+    const y = line[metric][index];
     if (x !== null && y !== null) points.push({ x: xName === "bytes_up" ? x / 1e6 : x, mean: y[0], deviation: y[1] || 0, index });
   });
   return points;
 }
 
-function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
-  const shown = groups.map((group, number) => ({ group, number, points: pointsOf(group, xName, metric) }))
+function drawLines(canvas, lines, hidden, { x: xName, metric, names }) {
+  const shown = lines.map((line, number) => ({ line, number, points: pointsOf(line, xName, metric) }))
     .filter(({ number, points }) => !hidden.has(number) && points.length);
   const { svg, width } = picture(canvas, 300, `${names.y} against ${names.x}`);
   if (!shown.length) {
-    svg.append(element("text", { x: width / 2, y: 140, "text-anchor": "middle" }, "No line is switched on."));
+    svg.append(element("text", { x: width / 2, y: 140, "text-anchor": "middle" }, "No lines to show."));
     return;
   }
   const all = shown.flatMap(({ points }) => points);
@@ -42,7 +42,7 @@ function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
       svg.append(element("path", { class: "band", fill: lineStyle(number).stroke, d: `M${[...there, ...back].join("L")}Z` }));
     }
     const d = `M${points.map((p) => at(p, p.mean)).join("L")}`;
-    svg.append(element("path", { class: "line", d, "data-group": number, ...lineStyle(number) }));
+    svg.append(element("path", { class: "line", d, "data-line": number, ...lineStyle(number) }));
     if (points.length <= 40) {
       for (const p of points) svg.append(element("circle", { cx: x.at(p.x), cy: y.at(100 * p.mean), r: 2.5, fill: lineStyle(number).stroke }));
     }
@@ -56,16 +56,16 @@ function drawLines(canvas, groups, hidden, { x: xName, metric, names }) {
       const distance = (p) => Math.hypot(x.at(p.x) - point.x, y.at(100 * p.mean) - point.y);
       const best = shown.flatMap((s) => s.points.map((p) => ({ ...s, p }))).reduce((a, b) => (distance(b.p) < distance(a.p) ? b : a));
       cross.setAttribute("d", `M${x.at(best.p.x)} ${box.top}v${box.height}`);
-      const models = best.group.models_up[best.p.index];
-      return [[best.group.name, value(best.p), lineStyle(best.number).stroke], ["round", best.group.round[best.p.index]],
+      const models = best.line.models_up[best.p.index];
+      return [[best.line.name, value(best.p), lineStyle(best.number).stroke], ["round", best.line.round[best.p.index]],
         ["sent up", `${best.p.x.toFixed(1)} MB`], ...(models === null ? [] : [["models up", Math.round(models)]])];
     }
     const nearest = all.reduce((a, b) => (Math.abs(x.at(b.x) - point.x) < Math.abs(x.at(a.x) - point.x) ? b : a)).x;
     cross.setAttribute("d", `M${x.at(nearest)} ${box.top}v${box.height}`);
     const rows = shown.map((s) => ({ ...s, p: s.points.find((p) => p.x === nearest) })).filter((s) => s.p);
     rows.sort((a, b) => b.p.mean - a.p.mean);
-    const more = rows.length > MOST_TOLD ? [[`and ${rows.length - MOST_TOLD} more`, ""]] : [];
-    const told = rows.slice(0, MOST_TOLD).map((s) => [s.group.name, value(s.p), lineStyle(s.number).stroke]);
-    return [["round", nearest], ...told, ...more];
+    const more = rows.length > MOST_LISTED ? [[`and ${rows.length - MOST_LISTED} more`, ""]] : [];
+    const listed = rows.slice(0, MOST_LISTED).map((s) => [s.line.name, value(s.p), lineStyle(s.number).stroke]);
+    return [["round", nearest], ...listed, ...more];
   }, leave);
 }

@@ -1,8 +1,8 @@
-// Puts the figures into the page, and keeps them right when a line is switched, a run chosen or the window resized.
+// Puts the figures into the page, and keeps them right when a line is shown or hidden, a run chosen or the window resized.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hidden = new Set();
-const LINES = {
+const CURVES = {
   accuracy: { x: "round", metric: "accuracy", names: { x: "round", y: "accuracy, %" } },
   auc: { x: "round", metric: "auc", names: { x: "round", y: "AUC, %" } },
   communication: { x: "bytes_up", metric: "accuracy", names: { x: "sent up by all clients, MB", y: "accuracy, %" } },
@@ -12,8 +12,8 @@ let chosen = 0;
 
 function draw(canvas) {
   const name = canvas.dataset.figure;
-  if (LINES[name]) {
-    drawLines(canvas, data.groups, hidden, LINES[name]);
+  if (CURVES[name]) {
+    drawLines(canvas, data.lines, hidden, CURVES[name]);
     return;
   }
   const content = data.runs[chosen][name];
@@ -26,13 +26,13 @@ const canvases = [...document.querySelectorAll("[data-figure]")];
 const drawAll = (names) => canvases.filter((canvas) => canvas.dataset.figure in names).forEach(draw);
 
 function makeLegend(legend) {
-  const buttons = data.groups.map((group, number) => {
+  const buttons = data.lines.map((line, number) => {
     const button = document.createElement("button");
     const swatch = document.createElement("span");
     swatch.className = `swatch dash${Math.floor(number / COLOURS) % 3}`;
     swatch.style.color = lineStyle(number).stroke;
-    button.append(swatch, group.name);
-    button.dataset.group = number;
+    button.append(swatch, line.name);
+    button.dataset.line = number;
     button.addEventListener("click", () => {
       if (!hidden.delete(number)) hidden.add(number);
       show();
@@ -41,7 +41,7 @@ function makeLegend(legend) {
   });
   const show = () => {
     buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(!hidden.has(number))));
-    drawAll(LINES);
+    drawAll(CURVES);
   };
   legend.append(...buttons);
   if (buttons.length > 3) {
@@ -51,7 +51,7 @@ function makeLegend(legend) {
     all.addEventListener("click", () => {
       const none = hidden.size === 0;
       hidden.clear();
-      if (none) data.groups.forEach((_, number) => hidden.add(number));
+      if (none) data.lines.forEach((_, number) => hidden.add(number));
       show();
     });
     legend.append(all);

@@ -1,0 +1,142 @@
+"""The verbs of Python: train an experiment, a grid of them or a table of the paper, and test what was trained."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.config import Config, SettingError, plain
+from rscfed_jax.core.method import Method
+from rscfed_jax.core.metrics import Metrics, evaluate
+from rscfed_jax.core.types import TestData
+from rscfed_jax.data.federation import Federation, build_federation
+from rscfed_jax.data.load import dataset_of
+from rscfed_jax.data.table import test_table
+from rscfed_jax.models.registry import model_like
+from rscfed_jax.runner import table as tables
+from rscfed_jax.runner.build import Own
+from rscfed_jax.runner.grid import GridResult, check_axis, known_settings, points_of, run_points
+from rscfed_jax.runner.history import Record
+from rscfed_jax.runner.loop import Experiment, run_together
+from rscfed_jax.runner.processes import is_first
+from rscfed_jax.runner.progress import RunProgress
+from rscfed_jax.runner.result import Result
+from rscfed_jax.runner.stored_model import load_model
+from rscfed_jax.runner.sweep import programs_of, run_programs
+from rscfed_jax.storage.run_directory import RunDirectory
+
+
+def never() -> bool:
+    """Lets a run come to its end."""
+    return False
+
+
+def train(
+    config: Config,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    federation: Federation | None = None,
+    stop: Callable[[], bool] = never,
+    method: Method | None = None,
+    network: nn.Module | None = None,
+    on_record: Callable[[Record], None] = lambda record: None,
+) -> Result:
+    """Runs a config from its first round, or from where the run in `out` stopped.
+
+    Without `out` nothing is written. `federation` is the config's data, if it is loaded already. `method` and `network`
+    replace those that the config names; to resume such a run, give them again. `on_record` is called with the record of
+    each evaluated round, as metrics.jsonl has it. When `stop` returns true, the run finishes the current rounds, saves
+    its state and raises `Stopped`. A global model that is no longer finite raises `DivergedError`; the checkpoint
+    before it stays.
+    """
+    own = Own(method, network)
+    config = own.named_in(config)
+    directory = RunDirectory(out) if out is not None and is_first() else None
+    if directory is not None:
+        directory.check(config, resume=resume)
+    experiment = Experiment(config, federation or build_federation(config), directory, on_record=on_record)
+    with RunProgress(config.rounds, visible=progress and is_first()) as shown:
+        [result], _ = run_together([experiment], shown=shown, resume=resume, stop=stop, own=own)
+    if experiment.diverged is not None:
+        raise experiment.diverged
+    assert result is not None  # only a run that diverged has none
+    return result
+
+
+def grid(
+    config: Config,
+    axes: Mapping[str, Iterable[Any]],
+    *,
+    seeds: int = 1,
+    out: str | Path | None = None,
+    progress: bool = False,
+    stop: Callable[[], bool] = never,
+    method: Method | None = None,
+    network: nn.Module | None = None,
+    grid_devices: int = 1,
+    cells_at_once: int | None = None,
+) -> GridResult:
+    """Runs `config` with every combination of the values in `axes` and the seeds from `config.seed` on.
+
+    Experiments that share a program run as one. With `out`, each is a run directory of its own under `out/cells`, and
+    finished ones are skipped; tables are written beside them, and for two axes a heat map.
+    """
+    lists = {name: [plain(value) for value in values] for name, values in axes.items()}
+    known = known_settings(*lists.get("method", []), str(config.given().get("method")))
+    for name, values in lists.items():
+        check_axis(name, values, {}, f"{name}={','.join(map(str, values))}", known)
+    _check_seeds(seeds)
+    points = points_of(config.given(), lists, seeds=seeds, out=out, own=_given(method, network))
+    programs = programs_of([cell for point in points for cell in point.cells], most=cells_at_once)
+    return run_points(points, programs, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
+
+
+def reproduce(
+    table: str,
+    settings: dict[str, Any],
+    *,
+    seeds: int = 1,
+    out: str | Path,
+    progress: bool = False,
+    stop: Callable[[], bool] = never,
+    method: Method | None = None,
+    network: nn.Module | None = None,
+) -> list[tables.RowResult]:
+    """Runs a table of the paper and returns its rows; `settings` are those of `Config` that its rows do not decide.
+
+    Without `rounds` they are the paper's 1000. A `method`, here or in `settings`, joins the table. Finished cells in
+    `out` are skipped. Also writes table.md, table.csv and curves.png into it.
+    """
+    tables.check_settings(settings)
+    _check_seeds(seeds)
+    rows = tables.plan(table, settings, seeds=seeds, out=out, own=_given(method, network))
+    run_programs(programs_of([cell for row in rows for cell in row.cells]), progress=progress, stop=stop)
+    tables.write_table(table, rows, seeds=seeds, out=out)
+    return tables.results_of(rows)
+
+
+def evaluate_run(path: str | Path, config: Config, *, network: nn.Module | None = None) -> tuple[Metrics, int | None]:
+    """Metrics on the test set of `config`, and the model's round, if it is known.
+
+    The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file. A run whose
+    network was given as an object needs the `network` again.
+    """
+    dataset = dataset_of(config)
+    used = Own(network=network).network_of(config, dataset.classes)
+    model, round_ = load_model(path, model_like(used, config, dataset.classes), setting="PATH")
+    test = TestData(**test_table(dataset, image_size=config.image_size))
+    return evaluate(used, model, jax.tree.map(jnp.asarray, test))[0], round_
+
+
+def _given(method: Method | None, network: nn.Module | None) -> Own | None:
+    return None if method is None and network is None else Own(method, network)
+
+
+def _check_seeds(seeds: int) -> None:
+    if seeds < 1:
+        raise SettingError("seeds", seeds, "must be a whole number of at least 1")

@@ -1,0 +1,337 @@
+"""What the commands do: each takes the parsed arguments and returns an exit code.
+
+JAX is imported only after every setting and every input file has been checked.
+"""
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rscfed_jax.config import MAX_INT, Config, SettingError, read_size
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.data.dataset import Dataset, pixel_statistics
+from rscfed_jax.data.federation import Federation, build_federation
+from rscfed_jax.data.load import dataset_of
+from rscfed_jax.data.partition import save_partition
+from rscfed_jax.report.tables import as_console, percent
+from rscfed_jax.runner import grid as grids
+from rscfed_jax.runner import table as tables
+from rscfed_jax.runner.processes import ONE_ENDED, Company, as_letters, from_the_first, is_first
+from rscfed_jax.runner.signals import StopSignals
+from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
+from rscfed_jax.storage.model_file import check_stored, check_target, is_model_file
+from rscfed_jax.storage.run_directory import RunDirectory, load_config, read_json, split_checkpoint
+from rscfed_jax.storage.tensorboard import EventLog
+
+MOST_CLASSES = 20  # that a table shows
+FIGURES = (".png", ".pdf", ".svg")
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings given by hand."""
+    flags = {name.removeprefix("setting_"): value for name, value in vars(arguments).items() if "setting_" in name}
+    known = grids.known_settings(str(flags.get("method")), *arguments.methods)
+    return {name: value if isinstance(value, bool) else known[name].read(value) for name, value in flags.items()}
+
+
+def start_jax(company: Company | None = None) -> None:
+    """Starts JAX, which is imported here for the first time."""
+    from rscfed_jax.runner import start
+
+    start.start_jax() if company is None else start.start_jax(company)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Trains a federation."""
+    config = Config(**settings_of(arguments))
+    default = f"runs/{Path(config.dataset.partition(':')[0]).name}-{config.method}-seed{config.seed}"
+    directory = RunDirectory(default if arguments.out is None else arguments.out)
+    company = company_of(arguments)
+    if company.writes:
+        directory.check(config, resume=arguments.resume)
+    events = EventLog(directory) if arguments.tensorboard and company.writes else None
+    if config.init_from is not None:
+        check_stored(config.init_from, setting="init_from")
+    federation = build_federation(config)
+    start_jax(company)
+    from rscfed_jax import api
+
+    def work(stop: Callable[[], bool]) -> None:
+        common: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop, "federation": federation}
+        with events or contextlib.nullcontext():
+            hook: dict[str, Any] = {} if events is None else {"on_record": events.add}
+            api.train(config, out=directory.path, resume=arguments.resume, **common, **hook)
+
+    code = _stoppable(
+        work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags continues it"
+    )
+    if code == 0 and is_first():
+        _print_result(directory.read_summary(), directory)
+    return code
+
+
+def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_on: str) -> int:
+    """Runs `work(stop)`; the exit code says whether it came to its end, was stopped by a signal, or diverged."""
+    import jax
+
+    from rscfed_jax.runner.history import DivergedError
+    from rscfed_jax.runner.loop import Stopped
+
+    with StopSignals() as signals:
+        try:
+            work(signals.received)
+        except Stopped as stopped:
+            print(f"{stopped}; {go_on}", file=sys.stderr)
+            return 128 + (signals.number or signal.SIGTERM)  # none: another process has got it
+        except DivergedError as error:
+            print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
+            return 3
+        except jax.errors.JaxRuntimeError as error:
+            if jax.process_count() == 1:
+                raise
+            reason = " ".join(str(error).split())[:200]
+            print(f"rscfed-jax {command}: error: another process of this run has ended: {reason}", file=sys.stderr)
+            return ONE_ENDED
+    return 0
+
+
+def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
+    rows = {
+        "mean of last 5 evaluations": summary["final"],
+        f"best, round {summary['best']['round']} (oracle)": summary["best"],
+    }
+    lines = [["in percent", *metrics()]]
+    for name, values in rows.items():
+        known = [values.get(metric) for metric in metrics()]
+        lines.append([name, *(percent(None if value is None else (value, None), missing="-") for value in known)])
+    print(as_console(lines))
+    print(f"{summary['seconds_per_round']:.2f} s per round on {summary['device']}")
+    print(f"curve: {directory.curve}")
+    print(f"run:   {directory.path}")
+
+
+def _seeds(arguments: argparse.Namespace) -> int:
+    seeds = int(arguments.seeds) if arguments.seeds.isdecimal() and len(arguments.seeds) < 5 else 0
+    if seeds < 1:
+        raise SettingError("seeds", arguments.seeds, "must be a whole number from 1 to 9999")
+    return seeds
+
+
+def _count(arguments: argparse.Namespace, name: str) -> int | None:
+    """A flag that takes a whole number of at least 1, if it is given."""
+    text = getattr(arguments, name)
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > len(str(MAX_INT)) or not 1 <= int(text) <= MAX_INT:
+        raise SettingError(name, text, "must be a whole number of at least 1")
+    return int(text)
+
+
+def reproduce_table(arguments: argparse.Namespace) -> int:
+    """Runs a table of the paper."""
+    seeds, company = _seeds(arguments), company_of(arguments)
+    settings = settings_of(arguments)
+    dataset = settings.get("dataset", tables.DATASET)
+    out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
+    rows = tables.plan(arguments.table, settings, seeds=seeds, out=out, check=company.writes)
+    cells = [cell for row in rows for cell in row.cells]
+    if arguments.dry_run:
+        for row in rows:
+            given = " ".join(f"{name}={value}" for name, value in row.row.settings.items())
+            for cell in row.cells:
+                finished = "finished" if cell.finished else ""
+                print(f"{row.row.name:<28} seed {cell.config.seed}  {finished:<9} {given}")
+        print(*describe(programs_of(cells), len(cells)), sep="\n")
+        return 0
+    programs = _programs(cells, company)
+
+    def work(stop: Callable[[], bool]) -> None:
+        run_programs(programs, progress=not arguments.quiet, stop=stop)
+
+    code = _stoppable(work, command="reproduce", go_on="the same command continues it")
+    if code == 0 and is_first():
+        print(tables.write_table(arguments.table, rows, seeds=seeds, out=out))
+        print(f"files: {out}/table.md, table.csv, curves.png")
+    return code
+
+
+def grid(arguments: argparse.Namespace) -> int:
+    """Runs every combination of some settings' values."""
+    seeds, company = _seeds(arguments), company_of(arguments)
+    grid_devices, most = _count(arguments, "grid_devices") or 1, _count(arguments, "cells_at_once")
+    settings = settings_of(arguments)
+    axes = grids.parse_axes(arguments.set or [], settings)
+    if not axes:
+        raise SettingError("set", "", "is missing; as in --set beta=0,100,1e4 --set tau=0.5,1")
+    out = arguments.out or f"runs/grid-{'-'.join(axes)}"
+    points = grids.points_of(settings, axes, seeds=seeds, out=out, check=company.writes)
+    cells = [cell for point in points for cell in point.cells]
+    if arguments.dry_run:
+        finished = (f"{cell.name}: finished" for cell in cells if cell.finished)
+        print(*finished, *describe(programs_of(cells, most=most), len(cells)), sep="\n")
+        return 0
+    programs = _programs(cells, company, most=most)
+    result: list[grids.GridResult] = []
+
+    def work(stop: Callable[[], bool]) -> None:
+        shown: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop}
+        result.append(grids.run_points(points, programs, out=out, grid_devices=grid_devices, **shown))
+
+    code = _stoppable(work, command="grid", go_on="the same command continues it")
+    if code == 0 and is_first():
+        print(as_console(grids.summary_lines(result[0])))
+        print(f"{len(cells)} runs, {result[0].compilations} programs compiled")
+        print(f"files: {out}/grid.csv, summary.csv, summary.md{', heatmap.png' if len(axes) == 2 else ''}")
+    return code
+
+
+def _programs(cells: Sequence[Cell], company: Company, *, most: int | None = None) -> list[Program]:
+    """Starts JAX, and groups the cells as the disk of the first process has them.
+
+    Alone, data are loaded first, so that what is wrong with them is told at once.
+    """
+    programs = programs_of(cells, most=most) if company.alone else []
+    start_jax(company)
+    if company.alone:
+        return programs
+    told = from_the_first({"saved": as_letters(saved_by(cells) if is_first() else None)})
+    assert told is not None
+    return programs_of(cells, most=most, saved=json.loads(told["saved"].tobytes()))
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Tells what a config would take."""
+    config = Config(**settings_of(arguments))
+    memory = read_size("memory", arguments.memory)
+    flops = read_size("flops", arguments.flops) if arguments.flops is not None else None
+    federation = build_federation(config)
+    start_jax()
+    from rscfed_jax.runner.estimate import as_lines
+
+    print(*as_lines(config, federation, memory=memory, flops=flops), sep="\n")
+    return 0
+
+
+def company_of(arguments: argparse.Namespace) -> Company:
+    """The processes that the flags name."""
+    return Company.of(arguments.coordinator, arguments.num_processes, arguments.process_id)
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Tests a model."""
+    settings = settings_of(arguments)
+    if is_model_file(arguments.path):
+        check_stored(arguments.path, setting="PATH")
+        config = Config(**settings)
+    else:
+        config = load_config(arguments.path, setting="PATH").replace(**settings)
+    dataset = dataset_of(config)
+    if not settings:
+        _check_same_test(arguments.path, config, dataset)
+    start_jax()
+    from rscfed_jax.api import evaluate_run
+
+    found, round_ = evaluate_run(arguments.path, config)
+    print(json.dumps({"round": round_} | {name: float(value) for name, value in found._asdict().items()}))
+    return 0
+
+
+def _check_same_test(path: str, config: Config, dataset: Dataset) -> None:
+    """Refuses a run whose settings do not lead to the data it was trained on: a program may have given it its own."""
+    partition = RunDirectory(split_checkpoint(path)[0]).partition
+    stored = read_json(partition, setting="PATH") if partition.exists() else {}
+    now = {"class_names": dataset.names, "test_counts": dataset.test_counts.tolist()}
+    if any(stored.get(name, value) != value for name, value in now.items()):
+        raise SettingError("PATH", path, f"the run has other test samples than {config.dataset} now; give --dataset")
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Writes a model for PyTorch."""
+    load_config(arguments.run_dir, setting="RUN_DIR")
+    check_target(arguments.file, setting="FILE", overwrite=arguments.force)
+    start_jax()
+    from rscfed_jax.runner.stored_model import export_model
+
+    round_ = export_model(arguments.run_dir, arguments.file)
+    print(f"model of round {round_}: {arguments.file}")
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Writes a report of runs."""
+    from rscfed_jax.report.write import write_report
+
+    file, content = write_report(arguments.directories, out=arguments.out, format=arguments.format)
+    for note in content.notes:
+        print(note)
+    print(f"report of {len(content.runs)} run{'s' if len(content.runs) > 1 else ''}: {file}")
+    return 0
+
+
+def data(arguments: argparse.Namespace) -> int:
+    """Shows a data set and its partition."""
+    config = Config(dataset=arguments.dataset, **settings_of(arguments))
+    if arguments.figure and Path(arguments.figure).suffix not in FIGURES:
+        raise SettingError("figure", arguments.figure, f"must end in one of {', '.join(FIGURES)}")
+    federation = build_federation(config)
+    files = {"figure": (arguments.figure, _draw_partition), "export": (arguments.export, _export_partition)}
+    files = {setting: (path, write) for setting, (path, write) in files.items() if path is not None}
+    for setting, (path, write) in files.items():
+        try:
+            write(federation, path)
+        except (OSError, ValueError) as error:
+            raise SettingError(setting, path, f"cannot be written: {error}") from None
+    _print_dataset(config, federation.dataset)
+    _print_partition(federation)
+    for setting, (path, _) in files.items():
+        print(f"{setting}: {path}")
+    return 0
+
+
+def _draw_partition(federation: Federation, path: str) -> None:
+    from rscfed_jax.report.plots import plot_partition
+
+    plot_partition(federation.class_counts, federation.labeled, path)
+
+
+def _export_partition(federation: Federation, path: str) -> None:
+    save_partition(path, federation.samples)
+
+
+def _print_dataset(config: Config, dataset: Dataset) -> None:
+    shape = "x".join(map(str, dataset.train_images.shape[1:]))
+    print(f"{config.dataset}: {dataset.origin or 'drawn at random'}")
+    print(f"{len(dataset.train_images)} training and {len(dataset.test_images)} test images, {shape}")
+    mean, std = pixel_statistics(dataset.train_images)
+    for name, own, constants in (("mean", mean, dataset.mean), ("standard deviation", std, dataset.std)):
+        in_use = "these are in use" if constants is None else f"in use: {_numbers(constants)}"
+        print(f"{name} of the training images: {_numbers(own / 255)}; {in_use}")
+    counts = [np.bincount(dataset.train_labels, minlength=dataset.classes), dataset.test_counts]
+    names = dataset.class_names or [""] * dataset.classes
+    shown = min(dataset.classes, MOST_CLASSES)
+    print(f"{'class':>6} {'train':>7} {'test':>7}")
+    for label in range(shown):
+        print(f"{label:>6} {counts[0][label]:>7} {counts[1][label]:>7}  {names[label]}".rstrip())
+    if dataset.classes > shown:
+        print(f"(classes {shown} to {dataset.classes - 1} not shown)")
+
+
+def _numbers(values: Sequence[float] | np.ndarray) -> str:
+    return " ".join(f"{value:.4f}" for value in values)
+
+
+def _print_partition(federation: Federation) -> None:
+    counts = federation.class_counts
+    width = max(5, len(str(counts.max())) + 1)
+    shown = range(min(federation.dataset.classes, MOST_CLASSES))
+    print(f"{'client':>6} {'labels':>6} {'size':>6}  " + "".join(f"{label:>{width}}" for label in shown))
+    for client, visible in enumerate(federation.label_visible):
+        row = "".join(f"{counts[client, label]:>{width}}" for label in shown)
+        print(f"{client:>6} {visible.sum():>6} {len(visible):>6}  {row}")

@@ -1,0 +1,288 @@
+"""The command line: its flags, and how a wrong setting is refused in a line. What commands do is in `commands`."""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from rscfed_jax import __version__
+from rscfed_jax.cli import commands
+from rscfed_jax.config import PRESETS, SETTINGS, Setting, SettingError
+from rscfed_jax.config.kinds import SWITCH
+from rscfed_jax.config.presets import USUAL
+from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, is_path
+from rscfed_jax.data.load import datasets_help
+from rscfed_jax.paper.tables import DECIDED, TABLES
+from rscfed_jax.runner.processes import leave
+
+GROUPS_OF_DATA = ("data", "federation")
+OR_FILE = ", or a Python file of your own: docs/extending.md"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code.
+
+    0: done. 2: a wrong setting, or a file that cannot be read or written. 3: the global model is no longer finite.
+    4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM. 141: nobody read the result.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        methods = [METHODS.find(path) for path in method_files(argv)]
+    except SettingError as error:
+        print(f"rscfed-jax: error: {error}", file=sys.stderr)
+        return 2
+    arguments = _parser([setting for method in methods for setting in method.settings]).parse_args(argv)
+    arguments.methods = [str(method.path) for method in methods]
+    try:
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code if code == 0 else leave(code)
+    except SettingError as error:
+        print(f"rscfed-jax {arguments.command}: error: {error}", file=sys.stderr)
+        return leave(2)
+    except BrokenPipeError:
+        # Python would try to write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return leave(141)
+    except KeyboardInterrupt:
+        print(f"rscfed-jax {arguments.command}: stopped", file=sys.stderr)
+        return leave(130)
+    except Exception:
+        traceback.print_exc()
+        return leave(1)
+
+
+def method_files(argv: Sequence[str]) -> list[str]:
+    """The files of methods that the arguments name: their own settings are flags, too."""
+    files = []
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        following = value if equals else " ".join(argv[place + 1 : place + 2])
+        if name == "--method":
+            files.append(following)
+        elif name == "--set" and following.partition("=")[0].strip() == "method":
+            files += [part.strip() for part in following.partition("=")[2].split(",")]
+    return list(dict.fromkeys(filter(is_path, files)))
+
+
+def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
+    """The parser of all commands; `own` are the settings of methods in users' files."""
+    parser = _Parser(
+        prog="rscfed-jax",
+        description="Federated semi-supervised learning as one compiled JAX program: RSCFed and its baselines.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    train = parsers.add_parser(
+        "train", help="train a federation", description="Train a federation.", allow_abbrev=False
+    )
+    _add_settings(train, groups=None, own=own)
+    train.add_argument("--out", help="run directory (default runs/DATASET-METHOD-seedSEED)")
+    train.add_argument("--resume", action="store_true", help="continue the run in --out")
+    train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    train.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write event files for TensorBoard into OUT/tensorboard (needs the package tensorboardX)",
+    )
+    train.set_defaults(run=commands.train)
+
+    _add_processes(train)
+
+    evaluate = parsers.add_parser(
+        "evaluate",
+        help="test the model of a run",
+        description="Test the newest model of a run, on its own data unless flags say otherwise, "
+        "or a model file, on the data and with the network that flags name. The last line is one JSON object.",
+        allow_abbrev=False,
+    )
+    evaluate.add_argument("path", help="run directory, one of its checkpoints, or a model file")
+    _add_settings(evaluate, groups=(*GROUPS_OF_DATA, "model"), leave_out=("init_from",))
+    _add_settings(evaluate, groups=("run",), only=("seed",))
+    evaluate.set_defaults(run=commands.evaluate)
+
+    table = parsers.add_parser(
+        "reproduce",
+        help="run a table of the paper",
+        description="Run a table of the paper and put its numbers beside ours. Finished cells in --out are skipped and "
+        "interrupted ones resume. With --method, another method joins the table.",
+        allow_abbrev=False,
+    )
+    table.add_argument("table", help=", ".join(TABLES))
+    table.add_argument("--out", help="directory of the table (default runs/TABLE-DATASET)")
+    table.add_argument("--seeds", default="1", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
+    table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
+    table.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    _add_settings(table, groups=None, leave_out=[name for name in DECIDED if name != "method"], own=own)
+    _add_processes(table)
+    table.set_defaults(run=commands.reproduce_table)
+
+    grid = parsers.add_parser(
+        "grid",
+        help="run every combination of some settings' values",
+        description="Run every combination of the values of some settings, with several seeds. Cells that differ only "
+        "in numbers, seed and partition run as one compiled program. Finished cells in --out are skipped, interrupted "
+        "cells resume, and you can add values later.",
+        allow_abbrev=False,
+    )
+    grid.add_argument(
+        "--set", action="append", metavar="NAME=V,V,...", help="values of a setting, as in beta=0,100,1e4; repeatable"
+    )
+    grid.add_argument(
+        "--seeds", default="1", metavar="N", help="run every cell with N seeds, from --seed on (default 1)"
+    )
+    grid.add_argument("--out", help="directory of the grid (default runs/grid-NAMES)")
+    grid.add_argument("--dry-run", action="store_true", help="only list cells, programs, memory and time")
+    grid.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    grid.add_argument(
+        "--grid-devices", metavar="N", help="spread cells over N groups of devices, clients inside each (default 1)"
+    )
+    grid.add_argument(
+        "--cells-at-once", metavar="N", help="at most N cells in one program (default: all that share it)"
+    )
+    _add_settings(grid, groups=None, own=own)
+    _add_processes(grid)
+    grid.set_defaults(run=commands.grid)
+
+    plan = parsers.add_parser(
+        "plan",
+        help="tell what an experiment would take",
+        description="Tell memory, arithmetic and communication of an experiment without running it, for its own number "
+        "of clients and others. The last line is one JSON object.",
+        allow_abbrev=False,
+    )
+    _add_settings(plan, groups=None, own=own)
+    plan.add_argument("--memory", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
+    plan.add_argument("--flops", metavar="F", help="FLOP/s that all devices reach together, as in 20T, for the hours")
+    plan.set_defaults(run=commands.plan)
+
+    export = parsers.add_parser(
+        "export",
+        help="write the model of a run as a file for PyTorch",
+        description="Write the newest global model of a run with the names of the published PyTorch code.",
+        allow_abbrev=False,
+    )
+    export.add_argument("run_dir", metavar="RUN_DIR", help="run directory, or one of its checkpoints")
+    export.add_argument("file", metavar="FILE", help="ends in .safetensors, or in .pt or .pth for a state dict")
+    export.add_argument("--force", action="store_true", help="overwrite FILE if it is there")
+    export.set_defaults(run=commands.export)
+
+    report = parsers.add_parser(
+        "report",
+        help="a page, table or picture of runs",
+        description="Compare runs on one HTML page that needs no network: settings that differ, final and best metrics "
+        "over seeds, curves, communication, and inside each run the classes and weights of clients and the confusion "
+        "matrix. Runs that differ only in their seed are one line. Unfinished runs are shown as far as they are.",
+        allow_abbrev=False,
+    )
+    report.add_argument(
+        "directories", metavar="DIR", nargs="+", help="a run directory, or one with runs anywhere below it"
+    )
+    formats = "html, md (tables), csv (a line for each setting, full numbers) or png (curves of all, the first run)"
+    report.add_argument("--format", help=f"{formats}; default: what --out ends in, else html")
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        help="file to write or replace; ends as its format (default DIR/report.FORMAT, or report.FORMAT for many DIR)",
+    )
+    report.set_defaults(run=commands.report)
+
+    data = parsers.add_parser(
+        "data",
+        help="show a data set and its partition",
+        description="Show a data set, and who holds what for the given flags.",
+        allow_abbrev=False,
+    )
+    data.add_argument("dataset", help=datasets_help())
+    _add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
+    _add_settings(data, groups=("method", "run"), only=("preset", "seed"))
+    data.add_argument("--figure", help="also draw the partition into this file (png, pdf or svg)")
+    data.add_argument("--export", help="also write the partition into this file (npz), as --partition-file reads it")
+    data.set_defaults(run=commands.data)
+    return parser
+
+
+def _add_processes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("processes", "nothing is needed on clusters that JAX detects by itself")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, on every process")
+    group.add_argument("--num-processes", metavar="P", help="how many processes run this command")
+    group.add_argument("--process-id", metavar="I", help="which of them this is, from 0 on; process 0 alone writes")
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser,
+    *,
+    groups: Sequence[str] | None,
+    leave_out: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    own: Sequence[Setting] = (),
+) -> None:
+    """Adds a flag for every setting of the given groups; a flag that is not given leaves no trace.
+
+    With all groups, the settings of all methods are flags, too.
+    """
+    sections: dict[str, Any] = {}
+    of_methods = [setting for method in METHODS.declarations.values() for setting in method.settings]
+    for setting in (*SETTINGS.values(), *([*of_methods, *own] if groups is None else ())):
+        wanted = (groups is None or setting.group in groups) and (only is None or setting.name in only)
+        if not wanted or setting.name in leave_out:
+            continue
+        if setting.group not in sections:
+            sections[setting.group] = parser.add_argument_group(setting.group)
+        note = (HELP.get(setting.name, setting.help) + default_note(setting)).replace("%", "%%")
+        common = {"dest": f"setting_{setting.name}", "help": note, "default": argparse.SUPPRESS}
+        if setting.kind is SWITCH:
+            sections[setting.group].add_argument(setting.flag, action=argparse.BooleanOptionalAction, **common)
+        else:
+            sections[setting.group].add_argument(setting.flag, metavar=setting.kind.metavar, **common)
+
+
+HELP = {
+    "dataset": datasets_help(),
+    "method": ", ".join(METHODS.declarations) + OR_FILE,
+    "model": "network of every client: " + ", ".join(NETWORKS.declarations) + OR_FILE,
+}
+
+
+def default_note(setting: Setting) -> str:
+    """A setting's default in brackets, with those that presets, data sets and methods have instead."""
+    name = setting.name
+    if setting.default is not None:
+        usual = setting.default
+    elif name in USUAL:
+        usual = f"{USUAL[name]} of --image-size" if name == "resize" else USUAL[name]
+    elif name in PRESETS["paper"]:
+        usual = PRESETS["paper"][name]
+    else:
+        return ""
+    others = {preset: values[name] for preset, values in PRESETS.items() if values.get(name, usual) != usual}
+    for room in (DATASETS, METHODS):
+        for declared in room.declarations.values():
+            if name in (defaults := declared.get("DEFAULTS", {})):
+                others[declared.name] = defaults[name]
+            for preset, values in declared.get("PRESETS", {}).items():
+                if name in values:
+                    others[f"{declared.name} {preset}"] = values[name]
+    said = ([] if usual is None else [f"default {_as_flag(usual)}"]) + [
+        f"{who} {_as_flag(value)}" for who, value in others.items() if value is not None
+    ]
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _as_flag(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

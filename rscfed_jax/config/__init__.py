@@ -1,0 +1,20 @@
+"""Settings: their kinds, presets and values, and what methods, networks and data sets declare. No JAX."""
+
+from rscfed_jax.config.config import HASHES, SETTINGS, Config
+from rscfed_jax.config.hyper import Hyper
+from rscfed_jax.config.kinds import MAX_INT, Kind, Setting, SettingError, plain, read_size
+from rscfed_jax.config.presets import PRESETS
+
+__all__ = [
+    "HASHES",
+    "MAX_INT",
+    "PRESETS",
+    "SETTINGS",
+    "Config",
+    "Hyper",
+    "Kind",
+    "Setting",
+    "SettingError",
+    "plain",
+    "read_size",
+]

@@ -1,0 +1,30 @@
+"""All that is static about a round."""
+
+from dataclasses import dataclass
+
+import flax.linen as nn
+
+from rscfed_jax.core.client_axis import ONE_AT_A_TIME, ClientAxis
+from rscfed_jax.core.faults import NO_FAULTS, Faults
+from rscfed_jax.core.method import Method
+from rscfed_jax.core.repeat import Repeat, retrain
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Equal algorithms share one compiled program."""
+
+    method: Method
+    network: nn.Module
+    image_size: int
+    batch_size: int
+    epochs: int = 1  # where the method does not say
+    repeat: Repeat = retrain
+    axis: ClientAxis = ONE_AT_A_TIME
+    faults: Faults = NO_FAULTS
+    keeps_clients: bool = True  # clients keep teacher and momentum from one selection to the next
+
+    @property
+    def with_teacher(self) -> bool:
+        """Whether clients have a mean teacher of their own."""
+        return self.method.teacher == "ema"

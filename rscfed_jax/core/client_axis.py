@@ -1,0 +1,308 @@
+"""How the client axis is executed: `vmap` inside a chunk, `lax.map` over chunks, `shard_map` over devices.
+
+The only module that knows of devices. Client states are spread over them; a slot of work runs on the device that has
+time for it, so a state travels there and back.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rscfed_jax.config import SettingError
+from rscfed_jax.core.schedule import NOBODY, last_slots, order_of, take
+from rscfed_jax.core.types import Array, Slot
+
+GRID, CLIENTS = "grid", "clients"  # axes of the mesh
+LARGEST_AUTO_CHUNK = 64
+# Each device holds, for each other, a client's state as it is fetched and its model and state as they are stored.
+EXCHANGED_MODELS = 5  # with teacher and momentum
+EXCHANGED_BYTES = 4 * 2**30  # what CPU devices may take for it together
+FRUGAL_ORDER: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+
+Out = TypeVar("Out")
+States = TypeVar("States")
+
+
+@dataclass(frozen=True)
+class ClientAxis:
+    """Static: how many clients run at once by `vmap` on a device (0: all of them), and over which devices.
+
+    The mesh has two axes: cells of a grid are spread over the first, the clients of each over the second.
+    """
+
+    chunk: int = 1
+    mesh: Mesh | None = None
+
+    @classmethod
+    def create(
+        cls, chunk: int | str, devices: int | str, grid_devices: int = 1, *, model_bytes: int = 0
+    ) -> "ClientAxis":
+        """Chooses what was measured fastest where a setting is `auto`: on CPU, one client at a time on every core.
+
+        Cores share one memory, which devices fill with what they exchange: of large models fewer cores are taken.
+        """
+        there = jax.devices()
+        number = len(there) if isinstance(devices, str) else devices
+        if isinstance(devices, str) and there[0].platform == "cpu" and jax.process_count() == 1:
+            most = math.isqrt(EXCHANGED_BYTES // (EXCHANGED_MODELS * max(model_bytes, 1)))
+            if most < number and number % grid_devices == 0:
+                number = max(most // grid_devices, 1) * grid_devices
+        if number > len(there):
+            raise SettingError("devices", devices, f"must be from 1 to {len(there)}, the devices that JAX sees here")
+        used = there[:number]
+        if len({device.process_index for device in used}) < jax.process_count():
+            raise SettingError("devices", devices, f"must be auto or {len(there)}: every process needs one of its own")
+        if len(used) % grid_devices:
+            raise SettingError("grid_devices", grid_devices, f"must divide the number of devices, {len(used)}")
+        if isinstance(chunk, str):
+            chunk = 1 if used[0].platform == "cpu" else LARGEST_AUTO_CHUNK
+        mesh = Mesh(np.array(used).reshape(grid_devices, -1), (GRID, CLIENTS)) if len(used) > 1 else None
+        return cls(chunk, mesh)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return 1 if self.mesh is None else self.mesh.size
+
+    @property
+    def grid_devices(self) -> int:
+        """Number of devices, or groups of them, that share the cells of a grid."""
+        return 1 if self.mesh is None else self.mesh.shape[GRID]
+
+    @property
+    def client_devices(self) -> int:
+        """Number of devices that share the clients of a cell."""
+        return self.devices // self.grid_devices
+
+    @property
+    def cell_axis(self) -> str | None:
+        """What `vmap` over cells is told: the axis of the mesh that they are spread over."""
+        return None if self.mesh is None else GRID
+
+    def rows(self, count: int) -> int:
+        """The smallest number of rows, not below `count`, of which each device holds as many."""
+        return -(-count // self.client_devices) * self.client_devices
+
+    def place(self, tree: Out, *axes: str) -> Out:
+        """Spreads the leading axes of a pytree's leaves over those of the mesh; what has none is on every device."""
+        if self.mesh is None:
+            return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), tree)
+        sharding = NamedSharding(self.mesh, PartitionSpec(*axes))
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)):
+            return jax.lax.with_sharding_constraint(tree, sharding)
+        return jax.tree.map(partial(_put, sharding=sharding), tree)
+
+    def to_host(self, tree: Out) -> Out:
+        """A pytree as NumPy arrays, wherever its parts are; with several processes, all of them must ask for it."""
+        return jax.tree.map(self._leaf_to_host, tree)
+
+    def _leaf_to_host(self, leaf: Array) -> np.ndarray:
+        if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            leaf = self.place(leaf)
+        return np.asarray(leaf)
+
+    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+        """The program for these devices."""
+        if self.mesh is not None and self.mesh.devices.flat[0].platform == "cpu":
+            # With a client on every core no operations run side by side, so their order may spare the cache.
+            # A jaxlib that has another name for this does without.
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                return lowered.compile(compiler_options=FRUGAL_ORDER)
+        return lowered.compile()
+
+    def map(self, function: Callable[..., Out], items: Any, *shared: Any) -> Out:
+        """[n, ...] results of `function(item, *shared)`, one item after the other, a part of them on each device."""
+        count = jax.tree.leaves(items)[0].shape[0]
+        if self.mesh is None:
+            return jax.lax.map(lambda item: function(item, *shared), items)
+        rows = jnp.minimum(jnp.arange(-(-count // self.devices) * self.devices), count - 1)
+
+        def on_device(items: Any, shared: tuple) -> Out:
+            return jax.lax.map(lambda item: function(item, *shared), items)
+
+        split, everywhere = PartitionSpec((GRID, CLIENTS)), PartitionSpec()
+        spread = jax.shard_map(
+            on_device, mesh=self.mesh, in_specs=(split, everywhere), out_specs=split, check_vma=False
+        )
+        out = self.place(spread(jax.tree.map(lambda leaf: leaf[rows], items), shared))
+        return jax.tree.map(lambda leaf: leaf[:count], out)
+
+    def run(
+        self,
+        function: Callable[..., tuple[Out, States]],
+        work: Array,
+        slots: Slot,
+        states: States,
+        shared: tuple,
+    ) -> tuple[Out, States]:
+        """Runs `function(slot, state, *shared) -> (result, state)` for n slots, in any order.
+
+        `slots` are arrays [n], and `states` [rows, ...] those of all clients. Returns the results [n, ...] and all
+        states, the new ones in their place. A client with several slots enters each with the state it has now and
+        leaves with that of its last slot that has work.
+
+        `work` [n] says how much each slot has to do: slots that run at once have alike work, and devices get equal
+        parts of it. The slots of one client must have the same work, or none. A slot of padding has the client
+        `NOBODY`, which must be no work at all.
+
+        Under `vmap` the slots of all cells become one list of work, so that no device waits at the end of a cell.
+        """
+
+        @jax.custom_batching.custom_vmap
+        def run(each: tuple, shared: tuple) -> tuple[Out, States]:
+            # One cell alone runs on all devices of the grid's axis alike.
+            same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.grid_devices, *leaf.shape)), each)
+            out = self._run_cells(function, same, shared, jax.tree.map(lambda _: False, shared))
+            return jax.tree.map(lambda leaf: leaf[0], out)
+
+        @run.def_vmap
+        def run_cells(cells: int, batched: tuple, each: tuple, shared: tuple) -> tuple[tuple[Out, States], Any]:
+            def with_cells(leaf: Array, has: bool) -> Array:
+                return leaf if has else jnp.broadcast_to(leaf, (cells, *leaf.shape))
+
+            out = self._run_cells(function, jax.tree.map(with_cells, each, batched[0]), shared, batched[1])
+            return out, jax.tree.map(lambda _: True, out)
+
+        return run((work, slots, states), shared)
+
+    def _run_cells(
+        self, function: Callable[..., tuple[Out, States]], each: tuple, shared: tuple, has_cells: Any
+    ) -> tuple[Out, States]:
+        """As `run`, with a leading axis of cells everywhere, and in `shared` where `has_cells` says so.
+
+        `each` are the work, the slots and the states.
+        """
+        work, slots, states = each
+        ids = slots.client
+        cells, number = ids.shape
+        leaves = jax.tree.leaves(states)
+        working = jnp.where(work > 0, ids, NOBODY)
+        homes = jax.vmap(partial(last_slots, number=leaves[0].shape[1]))(working) if leaves else ids
+
+        def of_cell(shared: tuple, cell: Array | int) -> tuple:
+            return jax.tree.map(lambda leaf, has: leaf[cell] if has else leaf, shared, has_cells)
+
+        def first_slot(slots: Slot, states: States, shared: tuple) -> tuple[Out, States]:
+            return function(*jax.tree.map(lambda leaf: leaf[0, 0], (slots, states)), *of_cell(shared, 0))
+
+        like = jax.eval_shape(first_slot, slots, states, shared)
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
+        results = jax.tree.map(lambda leaf: jnp.zeros((cells, self.rows(number), *leaf.shape), leaf.dtype), like[0])
+
+        def on_device(results: Out, states: States, flat: tuple, shared: tuple) -> tuple[Out, States]:
+            here = flat[0].shape[0]  # cells of this device
+            work, homes, slots = jax.tree.map(lambda leaf: leaf.reshape(-1), flat)
+
+            def job(item: tuple[Array, Slot, States]) -> tuple[Out, States]:
+                cell, slot, state = item
+                return function(slot, state, *of_cell(shared, cell if here > 1 else 0))
+
+            def wave(carry: tuple[Out, States], order: Array) -> tuple[tuple[Out, States], None]:
+                results, states = carry
+                cell, mine = order // number, order[self._me()]
+                # A client's last slot is never in a wave before its others, so they all find the state of before.
+                fetched = self._fetch(states, cell, take(slots.client, order))
+                jobs = (mine // number, Slot(*(take(part, mine) for part in slots)), fetched)
+                result, state = _run_chunks(job, jobs)
+                results = self._store(results, cell, order % number, result)
+                return (results, self._store(states, cell, take(homes, order), state)), None
+
+            order = order_of(work, devices=self.client_devices, chunk=self.chunk, size=size)
+            if len(order) == 1:
+                return wave((results, states), order[0])[0]
+            return jax.lax.scan(wave, (results, states), order)[0]
+
+        flat = (work, homes, slots)
+        if self.mesh is not None:
+            split, cell_by_cell = PartitionSpec(GRID, CLIENTS), PartitionSpec(GRID)
+            of_shared = jax.tree.map(lambda has: cell_by_cell if has else PartitionSpec(), has_cells)
+            on_device = jax.shard_map(
+                on_device,
+                mesh=self.mesh,
+                in_specs=(split, split, cell_by_cell, of_shared),
+                out_specs=(split, split),
+                check_vma=False,
+            )
+        results, states = on_device(results, states, flat, shared)
+        return jax.tree.map(lambda leaf: leaf[:, :number], results), states
+
+    def _me(self) -> Array | int:
+        """The number of the device that runs this among those of its cells."""
+        return 0 if self.mesh is None else jax.lax.axis_index(CLIENTS)
+
+    def _fetch(self, tree: States, cells: Array, rows: Array) -> States:
+        """The rows [devices, ...] of `cells`, each on the device that asks for it; a row that nobody has is zero."""
+        places = self._places(tree, cells, rows)
+        found = jax.tree.map(lambda leaf: _flat_rows(leaf).at[places].get(mode="fill", fill_value=0), tree)
+        if self.mesh is None:
+            return jax.tree.map(lambda leaf: leaf[0], found)
+        return _at_once(lambda leaf: jax.lax.psum_scatter(leaf, CLIENTS), found, leading=rows.ndim)
+
+    def _store(self, tree: Out, cells: Array, rows: Array, values: Out) -> Out:
+        """The tree with the rows [devices, ...] of `cells` replaced by the devices' own `values`."""
+        places = self._places(tree, cells, rows)
+        if self.mesh is None:
+            values = jax.tree.map(lambda leaf: leaf[None], values)
+        else:
+            values = _at_once(lambda leaf: jax.lax.all_gather(leaf, CLIENTS), values, leading=rows.ndim - 1)
+
+        def store(leaf: Array, value: Array) -> Array:
+            return _flat_rows(leaf).at[places].set(value, mode="drop").reshape(leaf.shape)
+
+        return jax.tree.map(store, tree, values)
+
+    def _places(self, tree: Out, cells: Array, rows: Array) -> Array:
+        """Where this device holds `rows` of `cells` in its flat leaves [cells * rows, ...]; out of range if nowhere."""
+        leaves = jax.tree.leaves(tree)
+        here, number = leaves[0].shape[:2] if leaves else (0, 1)
+        local = rows - self._me() * number
+        return jnp.where((local >= 0) & (local < number) & (cells < here), cells * number + local, here * number)
+
+
+ONE_AT_A_TIME = ClientAxis()
+
+
+def _run_chunks(function: Callable[[tuple], Out], slots: tuple) -> Out:
+    """[chunks, chunk, ...] results of slots [chunks, chunk, ...]: chunks one after the other, each at once."""
+    if jax.tree.leaves(slots)[0].shape[1] > 1:
+        return jax.lax.map(jax.vmap(function), slots)
+    # A `vmap` over one client would still turn its convolutions into batched ones.
+    out = jax.lax.map(function, jax.tree.map(lambda leaf: leaf[:, 0], slots))
+    return jax.tree.map(lambda leaf: leaf[:, None], out)
+
+
+def _at_once(collective: Callable[[Array], Array], tree: Out, *, leading: int) -> Out:
+    """A collective over `leading` axes of a pytree, as one array of each type: devices meet once, not for each leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    out: list[Any] = [None] * len(leaves)
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        flat = [leaves[i].reshape(*leaves[i].shape[:leading], -1) for i in places]
+        together = collective(jnp.concatenate(flat, axis=-1))
+        parts = jnp.split(together, np.cumsum([part.shape[-1] for part in flat])[:-1], axis=-1)
+        for i, part in zip(places, parts, strict=True):
+            out[i] = part.reshape(*part.shape[:-1], *leaves[i].shape[leading:])
+    return jax.tree.unflatten(structure, out)
+
+
+def _put(leaf: Array | np.ndarray, *, sharding: NamedSharding) -> Array:
+    """An array on the devices of all processes: it is there already, or each of them holds the same whole array."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.jit(lambda whole: whole, out_shardings=sharding)(leaf)
+    host = np.asarray(leaf)
+    return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
+
+
+def _flat_rows(leaf: Array) -> Array:
+    """[cells, rows, ...] as [cells * rows, ...]."""
+    return leaf.reshape(-1, *leaf.shape[2:])

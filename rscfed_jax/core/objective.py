@@ -1,0 +1,94 @@
+"""The loss of one local step: equations 1 to 3 of the paper.
+
+One objective serves labeled, unlabeled and partly labeled clients: a mask says whose label may be used.
+"""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from rscfed_jax.config import Hyper
+from rscfed_jax.core.types import Array, Losses, Model
+
+
+class Batch(NamedTuple):
+    """What a client sees in one step: B samples, of which the last batch of an epoch fills only a part."""
+
+    views: dict[str, Array]  # [3, H, W, B] each: the method's augmentations of the samples by name
+    labels: Array  # [B], negative where hidden
+    valid: Array  # [B] whether the sample is really there
+    pseudo_labels: Array | None = None  # [B] the visible label or what the method's `prepare` said
+
+
+class Step(NamedTuple):
+    """One local step, as an objective sees it."""
+
+    key: Array  # for anything random
+    batch: Batch
+    teacher: Model | None  # None where the method has none, in the warm-up, and where all samples have labels
+    sent: Model  # the model that the client began the round with
+    round: Array  # int32, counted from 0; negative in the warm-up
+    memory: Any  # what the method's server remembers
+    class_counts: Array  # [classes] visible labels of each class that the client holds
+    statistics: Any = None  # what the method's `prepare` summed up
+    tally: Any = None  # what the method's client carries through its steps
+
+
+class Told(NamedTuple):
+    """What an objective returns beside the loss."""
+
+    stats: Model  # the new batch statistics
+    losses: Losses
+    news: dict[str, Array] = {}  # noqa: RUF012 - for the server, of the shapes that the method declares; never changed
+    tally: Any = None
+
+
+def sharpen(logits: Array, tau: Array) -> Array:
+    """Equation 2: softmax(z)^(1/tau), normalised, which is softmax(z / tau) without underflow."""
+    return jax.nn.softmax(logits / tau)
+
+
+def cross_entropy(logits: Array, labels: Array, mask: Array) -> Array:
+    """Equation 1: mean over the samples that `mask` [B] names; zero where it names none."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(mask, labels, 0))
+    return jnp.sum(losses * mask) / jnp.maximum(jnp.sum(mask), 1)
+
+
+def consistency(student_logits: Array, teacher_logits: Array, mask: Array, tau: Array) -> Array:
+    """Equation 3: squared distance to the sharpened teacher, summed, over the nominal size even of a short batch."""
+    target = jax.lax.stop_gradient(sharpen(teacher_logits, tau))
+    squares = jnp.sum((target - jax.nn.softmax(student_logits)) ** 2, axis=-1)
+    return jnp.sum(squares * mask) / mask.shape[0]
+
+
+def float_type(model: Model) -> Any:
+    """The type of a model's parameters: losses are computed in it, never in half precision."""
+    return jax.tree.leaves(model["params"])[0].dtype
+
+
+def student_logits(network: nn.Module, model: Model, view: Array, valid: Array) -> tuple[Array, Model]:
+    """[B, classes] logits of a view in training mode, and the new batch statistics."""
+    stats = [name for name in model if name != "params"]
+    logits, new = network.apply(model, view, train=True, valid=valid, mutable=stats)
+    return logits.astype(float_type(model)), new
+
+
+def teacher_logits(network: nn.Module, teacher: Model, view: Array) -> Array:
+    """[B, classes] logits of a view in evaluation mode."""
+    return network.apply(teacher, view, train=False).astype(float_type(teacher))
+
+
+def mean_teacher_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
+    """Cross-entropy on labeled samples plus lambda_u times consistency on the others, which needs a teacher."""
+    batch = step.batch
+    logits, stats = student_logits(network, model, batch.views["student"], batch.valid)
+    has_label = batch.labels >= 0
+    labeled = cross_entropy(logits, batch.labels, batch.valid & has_label)
+    if step.teacher is None:
+        return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)))
+    target = teacher_logits(network, step.teacher, batch.views["teacher"])
+    unlabeled = consistency(logits, target, batch.valid & ~has_label, hyper.tau)
+    return labeled + hyper.lambda_u * unlabeled, Told(stats, Losses(labeled, unlabeled))

@@ -1,0 +1,46 @@
+"""What becomes of a client that several subsets of one round have drawn.
+
+Each strategy maps subsets [M, K] and the number of clients to the work of the round, in waves: the slots of a wave run
+at once, and a client's state moves on from wave to wave.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from rscfed_jax.core.schedule import NOBODY
+from rscfed_jax.core.types import Array
+
+
+class Waves(NamedTuple):
+    """The slots of a round, as W waves of n."""
+
+    clients: Array  # [W, n]; NOBODY pads the work
+    subsets: Array  # [W, n] the subset that each slot trains for
+    places: Array | None = None  # [M, K] which of the W * n slots serves each member; None: they are its M * K
+
+
+Repeat = Callable[[Array, int], Waves]
+
+
+def retrain(subsets: Array, population: int) -> Waves:
+    """Once for each subset, all at once and from the same state; the state of the last slot is kept."""
+    del population
+    number, size = subsets.shape
+    return Waves(subsets.reshape(1, -1), jnp.repeat(jnp.arange(number), size)[None])
+
+
+def sequential(subsets: Array, population: int) -> Waves:
+    """Once for each subset, one subset after the other: the client's state moves on in between."""
+    del population
+    return Waves(subsets, jnp.broadcast_to(jnp.arange(subsets.shape[0])[:, None], subsets.shape))
+
+
+def share(subsets: Array, population: int) -> Waves:
+    """Once a round: the model serves every subset that drew the client."""
+    ids = jnp.unique(subsets, size=min(population, subsets.size), fill_value=NOBODY)
+    return Waves(ids[None], jnp.zeros_like(ids)[None], jnp.searchsorted(ids, subsets))
+
+
+REPEATS: dict[str, Repeat] = {"retrain": retrain, "sequential": sequential, "share": share}

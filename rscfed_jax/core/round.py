@@ -1,0 +1,175 @@
+"""One round of a federation as a pure function: sample, train, agree, serve."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.config import Hyper
+from rscfed_jax.core.aggregation import Consensus, Members, global_mean
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.client import train_slot
+from rscfed_jax.core.client_axis import CLIENTS, ClientAxis
+from rscfed_jax.core.faults import NO_FAULTS
+from rscfed_jax.core.method import Method, Server
+from rscfed_jax.core.optimizer import init_client
+from rscfed_jax.core.repeat import share
+from rscfed_jax.core.sampling import LabeledClients
+from rscfed_jax.core.schedule import NOBODY
+from rscfed_jax.core.trees import all_finite
+from rscfed_jax.core.types import (
+    Array,
+    Broadcast,
+    ClientState,
+    FederatedData,
+    Model,
+    RoundReport,
+    Slot,
+    State,
+    Trained,
+)
+
+FINISH = 2**31 - 1  # what the round's key is folded with for its second phase
+
+
+@partial(jax.jit, static_argnames=("algorithm", "clients"))
+def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> State:
+    """A federation before its first round: the initial model, and clients that were never selected."""
+    network = algorithm.network
+    images = jnp.zeros((3, algorithm.image_size, algorithm.image_size, 1), network.dtype)
+    model = dict(network.init(jax.random.fold_in(key, 0), images, train=False))
+    client = init_client(model, hyper, with_teacher=algorithm.with_teacher) if algorithm.keeps_clients else None
+    rows = algorithm.axis.rows(clients)
+    stacked = jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), client)
+    return place_state(
+        algorithm.axis,
+        State(
+            round=jnp.int32(0),
+            key=key,
+            model=model,
+            initial_model=jax.tree.map(jnp.copy, model),
+            memory=algorithm.method.memory(network, jax.tree.map(jnp.copy, model)),
+            clients=stacked,
+            models_down=jnp.int32(0),
+            models_up=jnp.int32(0),
+        ),
+    )
+
+
+def place_state(axis: ClientAxis, state: State) -> State:
+    """A state where the rounds want it: clients spread over the devices, the rest on every one."""
+    clients = axis.place(state.clients, CLIENTS)
+    return axis.place(state._replace(clients=None))._replace(clients=clients)
+
+
+def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
+    """Sample, train, agree: algorithm 1 of the paper."""
+    method = algorithm.method
+    assert method.sample is not None  # the registry has filled it in
+    round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
+    sample_key, train_key = jax.random.split(round_key)
+    drop_key = jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two above
+    subsets = method.sample(sample_key, data)  # [M, K]
+    broadcast = Broadcast(train_key, state.model, state.initial_model, state.round, state.memory)
+    trained, clients = train_subsets(algorithm, drop_key, subsets, state.clients, broadcast, data, hyper)
+    members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy, trained.news)
+    consensus = jax.vmap(method.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
+    model, memory = global_mean(consensus, state.model), state.memory
+    if method.serve is not None:
+        model, memory = method.serve(Server(state.round, state.model, model, memory), members, hyper)
+    down, up = models_sent(algorithm, subsets, trained, data)
+    if method.finish is not None:
+        model, clients, count = second_phase(algorithm, clients, broadcast._replace(model=model), data, hyper)
+        down, up = down + count, up + count
+    state = state._replace(
+        round=state.round + 1,
+        model=model,
+        memory=memory,
+        clients=clients,
+        models_down=state.models_down + down,
+        models_up=state.models_up + up,
+    )
+    return place_state(algorithm.axis, state), RoundReport(
+        subsets=subsets,
+        weights=consensus.weights,
+        distances=consensus.distances,
+        labeled_loss=_mean_where(trained.losses.labeled, trained.healthy & members.labeled),
+        consistency_loss=_mean_where(trained.losses.consistency, trained.healthy & data.unlabeled[subsets]),
+        broken=trained.answered & ~trained.healthy,
+        dropped=~trained.answered,
+        attackers=algorithm.faults.attackers(data, hyper)[subsets],
+        finite=all_finite(model),
+    )
+
+
+def train_subsets(
+    algorithm: Algorithm,
+    drop_key: Array,
+    subsets: Array,
+    clients: ClientState | None,
+    broadcast: Broadcast,
+    data: FederatedData,
+    hyper: Hyper,
+) -> tuple[Trained, ClientState | None]:
+    """What the members of subsets [M, K] trained, stacked over [M, K], and the clients' new states."""
+    number, size = subsets.shape
+    waves = algorithm.repeat(subsets, data.clients)
+    attackers = algorithm.faults.attackers(data, hyper)  # [N]
+
+    def wave(clients: ClientState | None, slots: tuple[Array, Array]) -> tuple[ClientState | None, Trained]:
+        ids, subset = slots
+        answers = algorithm.faults.answers(drop_key, ids, subset, hyper)
+        working = jnp.where(answers, ids, NOBODY)
+        work = data.sizes.at[working].get(mode="fill", fill_value=0)
+        if algorithm.method.epochs is not None:
+            labeled = data.labeled.at[working].get(mode="fill", fill_value=False)
+            work *= algorithm.method.epochs(labeled, hyper).astype(work.dtype)
+        attacks = attackers.at[ids].get(mode="fill", fill_value=False)
+        slot = Slot(ids, subset, answers, attacks)
+        trained, clients = algorithm.axis.run(
+            partial(train_slot, algorithm), work, slot, clients, (broadcast, data, hyper)
+        )
+        return clients, trained
+
+    if len(waves.clients) == 1:
+        clients, trained = wave(clients, (waves.clients[0], waves.subsets[0]))
+    else:
+        clients, trained = jax.lax.scan(wave, clients, (waves.clients, waves.subsets))
+        trained = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trained)
+    if waves.places is not None:
+        return jax.tree.map(lambda leaf: leaf[waves.places], trained), clients
+    return jax.tree.map(lambda leaf: leaf.reshape(number, size, *leaf.shape[1:]), trained), clients
+
+
+def second_phase(
+    algorithm: Algorithm, clients: ClientState | None, broadcast: Broadcast, data: FederatedData, hyper: Hyper
+) -> tuple[Model, ClientState | None, Array]:
+    """The mean of all labeled clients after they have trained on from the new global model, and how many they are."""
+    finish = algorithm.method.finish
+    assert finish is not None
+    method = Method(objective=finish.objective, views=algorithm.method.views, teacher="none")
+    alone = dataclasses.replace(algorithm, method=method, epochs=finish.epochs, faults=NO_FAULTS)
+    subsets = LabeledClients()(broadcast.key, data)
+    broadcast = broadcast._replace(key=jax.random.fold_in(broadcast.key, FINISH))
+    trained, clients = train_subsets(alone, broadcast.key, subsets, clients, broadcast, data, hyper)
+    members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
+    consensus: Consensus = jax.vmap(finish.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
+    return global_mean(consensus, broadcast.model), clients, jnp.int32(subsets.size)
+
+
+def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: FederatedData) -> tuple[Array, Array]:
+    """How many models go down to clients and up to the server."""
+    down = count_distinct(subsets, data.clients)
+    if algorithm.repeat is share:
+        return down, count_distinct(jnp.where(trained.answered, subsets, NOBODY), data.clients)
+    return down, jnp.sum(trained.answered, dtype=jnp.int32)
+
+
+def count_distinct(ids: Array, clients: int) -> Array:
+    """How many different clients are named: each receives the global model once a round."""
+    return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1), dtype=jnp.int32)
+
+
+def _mean_where(values: Array, mask: Array) -> Array:
+    return jnp.sum(jnp.where(mask, values, 0)) / jnp.sum(mask)

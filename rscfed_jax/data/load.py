@@ -1,0 +1,46 @@
+"""Data sets by name: each is a file in `loaders`, which is run only when its data set is asked for."""
+
+from typing import Any
+
+import numpy as np
+
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.config.registry import DATASETS, Declaration
+from rscfed_jax.data.dataset import Dataset, with_validation
+
+
+def load_dataset(name: str, **settings: Any) -> Dataset:
+    """Loads a data set by the name that `--dataset` takes; `settings` are those of `Config`."""
+    return dataset_of(Config(dataset=name, **settings))
+
+
+def dataset_of(config: Config) -> Dataset:
+    """Loads the data set of a config."""
+    name, colon, _ = config.dataset.partition(":")
+    declared = DATASETS.declarations.get(name)
+    if declared is None or not _takes(declared, argument=bool(colon)):
+        *first, last = map(_usage, DATASETS.declarations.values())
+        raise SettingError("dataset", config.dataset, f"must be {', '.join(first)} or {last}")
+    dataset: Dataset = declared.load().load(config)
+    if config.validation:
+        dataset = with_validation(dataset, config.validation)
+    if len(np.unique(dataset.test_labels)) < 2:
+        raise SettingError(
+            "dataset", config.dataset, "the test set must hold samples of at least two classes: AUC needs them"
+        )
+    return dataset
+
+
+def datasets_help() -> str:
+    """What `--dataset` takes, for the command line's help."""
+    return ", ".join(f"{_usage(declared)} ({declared.get('HELP', '')})" for declared in DATASETS.declarations.values())
+
+
+def _usage(declared: Declaration) -> str:
+    return declared.get("USAGE", declared.name)
+
+
+def _takes(declared: Declaration, *, argument: bool) -> bool:
+    """Whether the name may stand with an argument, or without one: "x:..." needs it, "x[:...]" may have it."""
+    form = _usage(declared).removeprefix(declared.name)
+    return form.startswith("[") or form.startswith(":") == argument

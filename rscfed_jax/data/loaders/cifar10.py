@@ -1,0 +1,27 @@
+"""CIFAR-10: the official python or binary archive, packed or unpacked, or TFDS.
+
+From https://www.cs.toronto.edu/~kriz/cifar.html.
+"""
+
+from rscfed_jax.config import Config
+from rscfed_jax.data.cifar_files import Layout, load_cifar
+from rscfed_jax.data.dataset import Dataset
+
+HELP = "CIFAR-10 from its archive or TFDS"
+SEEDED = False
+LAYOUT = Layout(
+    classes=10,
+    label_key="labels",
+    labels_before=1,
+    archives=("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz"),
+    folders=("cifar-10-batches-py", "cifar-10-batches-bin"),
+    files=(
+        {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
+        {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]},
+    ),
+)
+
+
+def load(config: Config) -> Dataset:
+    """50,000 training and 10,000 test images, 32x32, in the official order unless TFDS has lost it."""
+    return load_cifar(config, LAYOUT)

@@ -1,0 +1,49 @@
+"""Your own images in one npz file.
+
+It holds train_images, train_labels and, unless a seeded 80/20 split is wanted, test_images and test_labels.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from rscfed_jax.config import Config
+from rscfed_jax.data.dataset import Dataset, check_images, hold_out, refuse_file
+from rscfed_jax.data.npzfile import read_npz
+
+HELP = "your own arrays"
+USAGE = "npz:PATH"
+KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def load(config: Config) -> Dataset:
+    """The arrays of the file; without test arrays, a seeded fifth of the samples is the test set."""
+    path = Path(config.data_dir or ".") / config.dataset.removeprefix("npz:")
+    refuse = refuse_file(config, path)
+    arrays = read_npz(path, refuse)
+    given = [key for key in KEYS if key in arrays]
+    if given not in (list(KEYS), list(KEYS[:2])):
+        missing = ", ".join(key for key in KEYS if key not in arrays)
+        raise refuse(f"lacks {missing}; needed are train_images and train_labels, with both test arrays or neither")
+    classes = check_images(arrays["train_images"], arrays["train_labels"], "train", refuse)
+    if classes < 2:
+        raise refuse("train_labels must hold at least two classes, numbered from 0")
+    if given == list(KEYS):
+        test_classes = check_images(arrays["test_images"], arrays["test_labels"], "test", refuse)
+        if test_classes > classes:
+            raise refuse(f"test_labels holds {test_classes - 1}, but train_labels only 0 to {classes - 1}")
+        if arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
+            raise refuse("train_images and test_images must have the same height, width and channels")
+    else:
+        kept, held_out = hold_out(len(arrays["train_images"]), config.seed)
+        for what in ("images", "labels"):
+            arrays[f"test_{what}"] = arrays[f"train_{what}"][held_out]
+            arrays[f"train_{what}"] = arrays[f"train_{what}"][kept]
+    return Dataset(
+        train_images=arrays["train_images"],
+        train_labels=arrays["train_labels"].astype(np.int32),
+        test_images=arrays["test_images"],
+        test_labels=arrays["test_labels"].astype(np.int32),
+        classes=classes,
+        origin=str(path),
+    )

@@ -1,0 +1,192 @@
+"""From settings to the parts of a program: names are resolved to functions here, once."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rscfed_jax.config import Config, Hyper, SettingError
+from rscfed_jax.config.registry import METHODS, NO_FILE
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.client_axis import GRID, ClientAxis
+from rscfed_jax.core.faults import NO_FAULTS, Faults
+from rscfed_jax.core.method import Method
+from rscfed_jax.core.program import init_cells
+from rscfed_jax.core.repeat import REPEATS
+from rscfed_jax.core.round import place_state
+from rscfed_jax.core.sampling import LabeledClients
+from rscfed_jax.core.types import OF_A_CELL, FederatedData, Model, State, TestData
+from rscfed_jax.data.federation import Federation
+from rscfed_jax.data.table import test_table, train_table
+from rscfed_jax.methods.registry import method_of
+from rscfed_jax.models.registry import model_like, name_of, network_of
+from rscfed_jax.runner.stored_model import load_model
+
+
+class Simulation(NamedTuple):
+    """All that a run needs, on the device."""
+
+    algorithm: Algorithm
+    warmup: Algorithm  # the rounds on the labeled clients alone
+    state: State
+    data: FederatedData
+    test: TestData
+    hyper: Hyper
+
+
+class Own(NamedTuple):
+    """A method and a network that were given as objects; None: those that the config names."""
+
+    method: Method | None = None
+    network: nn.Module | None = None
+
+    def named_in(self, config: Config) -> Config:
+        """The config with the names of the objects in it, by which a run directory knows them again."""
+        changes: dict[str, Any] = {}
+        if self.method is not None and not self._is_built_in(config):
+            if not self.method.name or self.method.name in METHODS.declarations:
+                reason = "must have a name of its own, as in Method(name='mine', ...)"
+                raise SettingError("method", repr(self.method.name), reason)
+            changes |= {"method": self.method.name, "method_hash": NO_FILE}
+        if self.network is not None:
+            changes |= {"model": name_of(self.network), "model_hash": NO_FILE}
+        return config.replace(**changes) if changes else config
+
+    def _is_built_in(self, config: Config) -> bool:
+        """Whether the method is the very one that the config names."""
+        return config.method_file is not None and self.method == method_of(config)
+
+    def method_of(self, config: Config) -> Method:
+        """The method to run."""
+        method = self.method or method_of(config)
+        if method.sample is None:
+            raise SettingError(
+                "method", method.name, "says neither who takes part (sample=) nor has a file with SAMPLES"
+            )
+        return method
+
+    def network_of(self, config: Config, classes: int) -> nn.Module:
+        """The network to train."""
+        return self.network or network_of(config, classes)
+
+
+NOTHING_OWN = Own()
+
+
+def tree_bytes(tree: Any) -> int:
+    """Bytes of the arrays of a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def to_device(
+    federation: Federation, *, image_size: int, resize_to: int | None = None
+) -> tuple[FederatedData, TestData]:
+    """Resizes, sorts by client, hides labels, and puts the federation on the device.
+
+    Training images are kept at the side `resize_to` (default 5/4 of `image_size`), of which crops are taken.
+    """
+    cells = FederatedData(**train_table([federation], image_size=image_size, resize_to=resize_to))
+    data = FederatedData(*(leaf if axis is None else leaf[0] for leaf, axis in zip(cells, OF_A_CELL, strict=True)))
+    test = TestData(**test_table(federation.dataset, image_size=image_size))
+    return jax.tree.map(jnp.asarray, (data, test))
+
+
+def make_algorithms(
+    config: Config, network: nn.Module, method: Method, axis: ClientAxis, *, any_unlabeled: bool
+) -> tuple[Algorithm, Algorithm]:
+    """The static part of the config's rounds by `method`, and of its warm-up rounds."""
+    # A federation without unlabeled samples does not pay for a teacher.
+    main = method if any_unlabeled else dataclasses.replace(method, teacher="none")
+    on_labeled = dataclasses.replace(
+        method, sample=LabeledClients(), aggregate=method.warmup, teacher="none", finish=None
+    )
+
+    def algorithm(method: Method, faults: Faults) -> Algorithm:
+        return Algorithm(
+            method,
+            network,
+            image_size=config.image_size,
+            batch_size=config.batch_size,
+            epochs=config.local_epochs,
+            repeat=REPEATS[config.repeat],
+            axis=axis,
+            faults=faults,
+            keeps_clients=config.client_state == "kept",
+        )
+
+    # The warm-up is before the experiment: nothing goes wrong in it.
+    return algorithm(main, Faults.of(config)), algorithm(on_labeled, NO_FAULTS)
+
+
+def build_simulation(
+    config: Config, federation: Federation, *, method: Method | None = None, network: nn.Module | None = None
+) -> Simulation:
+    """Puts a federation on the device and initialises its state; `method` and `network` replace the config's."""
+    return cell_of(build_cells([config], [federation], own=Own(method, network)), 0)
+
+
+def build_cells(
+    configs: Sequence[Config], federations: Sequence[Federation], *, own: Own = NOTHING_OWN, grid_devices: int = 1
+) -> Simulation:
+    """The same for G experiments that share a program: state, data and numbers have a leading axis of G cells.
+
+    The configs may differ in numbers, seed and partition, not in what changes a shape or the program. Where G is no
+    multiple of `grid_devices`, the last cell is repeated to fill them.
+    """
+    for config, federation in zip(configs, federations, strict=True):
+        if (held := len(federation.samples)) != config.clients:
+            raise SettingError("clients", config.clients, f"must be that of the federation, which has {held}")
+    padding = -len(configs) % grid_devices
+    configs = [*configs, *[configs[-1]] * padding]
+    federations = [*federations, *[federations[-1]] * padding]
+    config, dataset = configs[0], federations[0].dataset
+    method, network = own.method_of(config), own.network_of(config, dataset.classes)
+    model = model_like(network, config, dataset.classes)
+    axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
+    algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].any_unlabeled)
+    table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))
+    hypers = [Hyper.of(config) for config in configs]
+    hyper = axis.place(jax.tree.map(lambda *numbers: np.array(numbers, np.float32), *hypers), GRID)
+    seeds = axis.place(np.array([config.seed for config in configs], np.int32), GRID)
+    simulation = Simulation(
+        algorithm,
+        warmup,
+        state=init_cells(algorithm, seeds, config.clients, hyper),
+        data=FederatedData(
+            *(axis.place(leaf, *(() if part is None else (GRID,))) for leaf, part in zip(table, OF_A_CELL, strict=True))
+        ),
+        test=axis.place(TestData(**test_table(dataset, image_size=config.image_size))),
+        hyper=hyper,
+    )
+    if config.init_from is None:
+        return simulation
+    start, _ = load_model(config.init_from, model, setting="init_from")
+    return simulation._replace(state=start_from(algorithm, simulation.state, start))
+
+
+def start_from(algorithm: Algorithm, state: State, model: Model) -> State:
+    """The state of all cells before their first round, with this model as their initial one."""
+    cells = len(state.round)
+
+    def everywhere(tree: Any) -> Any:
+        broadcast = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (cells, *leaf.shape)), tree)
+        return algorithm.axis.place(broadcast, GRID)
+
+    memory = everywhere(algorithm.method.memory(algorithm.network, model))
+    return state._replace(model=everywhere(model), initial_model=everywhere(model), memory=memory)
+
+
+def cell_of(simulation: Simulation, number: int) -> Simulation:
+    """One of the experiments of `build_cells`, without the leading axis."""
+    algorithm = simulation.algorithm
+    state, hyper = jax.tree.map(lambda leaf: leaf[number], (simulation.state, simulation.hyper))
+    data = [leaf if part is None else leaf[number] for leaf, part in zip(simulation.data, OF_A_CELL, strict=True)]
+    return simulation._replace(
+        state=place_state(algorithm.axis, state),
+        data=algorithm.axis.place(FederatedData(*data)),
+        hyper=algorithm.axis.place(hyper),
+    )

@@ -1,0 +1,280 @@
+"""What an experiment would take: memory, arithmetic and communication, without running it.
+
+Arithmetic is XLA's own count of one compiled local step, with plain convolutions as an accelerator runs them, times
+the number of steps. Memory is counted from shapes; what a chunk of clients takes while it trains is XLA's count too.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rscfed_jax.config import Config, Hyper
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.client import train_step
+from rscfed_jax.core.client_axis import ClientAxis
+from rscfed_jax.core.method import Method
+from rscfed_jax.core.objective import Batch, Step
+from rscfed_jax.core.optimizer import init_client
+from rscfed_jax.core.schedule import waves_of
+from rscfed_jax.data.federation import Federation
+from rscfed_jax.models.registry import model_like
+from rscfed_jax.report.tables import as_console
+from rscfed_jax.runner.build import NOTHING_OWN, Own, make_algorithms, tree_bytes
+
+CLIENT_COUNTS = (10, 50, 500, 10_000)
+BYTES_PER_PIXEL = 4
+SECONDS_PER_STEP = 0.007  # of a client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
+# What a compilation for its count alone does not need: machine code that is fast.
+QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
+
+
+class StepCost(NamedTuple):
+    """One client's local step, as XLA counts it."""
+
+    flops: float
+    bytes_first: int  # memory that it works in, for a chunk of one client
+    bytes_more: int  # and for each further client of the chunk
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one experiment takes, for one number of clients; bytes are those of one device unless said otherwise."""
+
+    clients: int
+    models_per_round: int  # trained, and sent up; where subsets share a client's model, at the most
+    steps_per_round: float  # over all clients that train
+    flops_per_round: float
+    state_bytes: int  # teachers and momentum of this device's clients
+    data_bytes: int  # training and test images, on every device
+    models_bytes: int  # the global model, and this device's part of the round's models
+    exchange_bytes: int  # what a wave of clients brings to each device, trained one at a time
+    more_bytes: int  # and each further client that is trained with it
+    bytes_down: int  # sent to clients in a round, at the most
+    bytes_up: int
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory that is taken before any client trains."""
+        return self.state_bytes + self.data_bytes + self.models_bytes + self.exchange_bytes
+
+    def hours(self, rounds: int, flops_per_second: float) -> float:
+        """The time of these rounds, if all devices together reach this many FLOP/s."""
+        return rounds * self.flops_per_round / flops_per_second / 3600
+
+
+class Parts(NamedTuple):
+    """What an estimate asks: the static parts of an experiment, and the shapes of its model."""
+
+    algorithm: Algorithm
+    model: Any
+
+    @classmethod
+    def of(cls, config: Config, federation: Federation, own: Own) -> "Parts":
+        """The parts of a config."""
+        classes = federation.dataset.classes
+        network = own.network_of(config, classes)
+        model = model_like(network, config, classes)
+        axis = ClientAxis.create(config.chunk, config.devices, model_bytes=tree_bytes(model))
+        method = own.method_of(config)
+        algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=federation.any_unlabeled)
+        return cls(algorithm, model)
+
+    def client_bytes(self, config: Config) -> int:
+        """Bytes that a client keeps from one selection to the next."""
+        if config.client_state == "fresh":
+            return 0
+        hyper, with_teacher = Hyper.of(config), self.algorithm.with_teacher
+        return tree_bytes(jax.eval_shape(lambda: init_client(_zeros(self.model), hyper, with_teacher=with_teacher)))
+
+
+def slots_of(method: Method, labeled: np.ndarray) -> np.ndarray:
+    """[N] how often each client trains in a round, on average; `labeled` [N] says who holds labels."""
+    ask = getattr(method.sample, "slots", None)
+    slots = np.ones(len(labeled)) if ask is None else ask(labeled)  # a sampler of a user's own need not say
+    return slots + labeled if method.finish is not None else slots
+
+
+def local_steps(config: Config, method: Method, sizes: np.ndarray, labeled: np.ndarray) -> np.ndarray:
+    """[N] steps of each client in one training."""
+    epochs: Any = config.local_epochs
+    if method.epochs is not None:
+        numbers = jax.tree.map(jnp.float32, Hyper.of(config))
+        epochs = np.asarray(method.epochs(jnp.asarray(labeled), numbers))
+    return -(-sizes // config.batch_size) * epochs
+
+
+def run_seconds(config: Config, federation: Federation, *, own: Own = NOTHING_OWN) -> float:
+    """A guess at the time of a run from its client steps; only the simple CNN on two CPU cores was measured."""
+    method, labeled = own.method_of(config), federation.labeled
+    steps, slots = local_steps(config, method, federation.sizes, labeled), slots_of(method, labeled)
+    per_round = float((_trainings(config, slots) * steps).sum())
+    warmup = config.warmup_rounds * float(steps[labeled].sum())
+    return (config.rounds * per_round + warmup) * SECONDS_PER_STEP
+
+
+def _trainings(config: Config, slots: np.ndarray) -> np.ndarray:
+    """[N] trainings of each client in a round: where subsets share a client's model, at most one."""
+    return np.minimum(slots, 1) if config.repeat == "share" else slots
+
+
+def image_bytes(config: Config, federation: Federation) -> int:
+    """Bytes of the training and test images on a device."""
+    train = int(federation.sizes.sum()) * config.resize**2
+    return (train + len(federation.dataset.test_labels) * config.image_size**2) * BYTES_PER_PIXEL
+
+
+def estimate(config: Config, federation: Federation, parts: Parts, step_flops: float, *, clients: int) -> Estimate:
+    """What `config` takes with this many clients; if it has another number itself, they share its samples equally."""
+    sizes = federation.sizes
+    if clients == len(sizes):
+        labeled = federation.labeled
+    else:
+        sizes = np.full(clients, max(sizes.sum() / clients, 1))
+        labeled = np.arange(clients) < (config.labeled_clients or clients)
+    method, devices = parts.algorithm.method, parts.algorithm.axis.devices
+    by_client = slots_of(method, labeled)
+    slots = round(by_client.sum())
+    models = min(slots, clients) if config.repeat == "share" else slots
+    steps = local_steps(config, method, sizes, labeled)
+    steps_per_round = float((_trainings(config, by_client) * steps).sum())
+    own, model_bytes = parts.client_bytes(config), tree_bytes(parts.model)
+    # A state is fetched by each device, and stored with its model.
+    travels = devices * (2 * own + model_bytes)
+    _, in_wave, chunk = waves_of(slots, devices=devices, chunk=1, size=own + model_bytes)
+    return Estimate(
+        clients=clients,
+        models_per_round=models,
+        steps_per_round=steps_per_round,
+        flops_per_round=steps_per_round * step_flops,
+        state_bytes=-(-clients // devices) * own,
+        data_bytes=image_bytes(config, federation),
+        models_bytes=(3 + -(-slots // devices)) * model_bytes,
+        exchange_bytes=in_wave * chunk * travels,
+        more_bytes=travels,
+        bytes_down=min(models, clients) * model_bytes,
+        bytes_up=models * model_bytes,
+    )
+
+
+def measure_step(config: Config, classes: int, parts: Parts, *, own: Own = NOTHING_OWN) -> StepCost:
+    """Compiles one local step for one client and for two, and asks XLA what they take."""
+    network = own.network_of(config.replace(conv="plain"), classes) if own.network is None else own.network
+    method, size = parts.algorithm.method, config.batch_size
+    algorithm = Algorithm(method, network, config.image_size, size)
+    model = _zeros(parts.model)
+    hyper = jax.tree.map(jnp.float32, Hyper.of(config))
+    view = jnp.zeros((3, config.image_size, config.image_size, size), network.dtype)
+    labels = jnp.zeros(size, jnp.int32)
+    views = {name: view for name, _ in method.views}
+    batch = Batch(views, labels, jnp.ones(size, bool), None if method.prepare is None else labels)
+    client = init_client(model, hyper, with_teacher=algorithm.with_teacher)
+
+    def step(model: Any, client: Any, batch: Batch) -> Any:
+        now = Step(
+            key=jax.random.key(0),
+            batch=batch,
+            teacher=model if method.teacher == "frozen" else None,
+            sent=model,
+            round=jnp.int32(0),
+            memory=method.memory(network, model),
+            class_counts=jnp.zeros(classes, jnp.int32),
+            tally=None if method.tally is None else method.tally(network, model),
+        )
+        return train_step(algorithm, model, client, now, hyper.lr_labeled, hyper)
+
+    counts = []
+    for chunk in (1, 2):
+        arguments = jax.tree.map(partial(_repeated, times=chunk), (model, client, batch))
+        program = jax.jit(jax.vmap(step)).lower(*arguments).compile(compiler_options=QUICKLY)
+        memory: Any = program.memory_analysis()
+        cost: Any = program.cost_analysis()
+        taken = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+        counts.append((cost["flops"], taken))
+    (flops, first), (_, second) = counts
+    return StepCost(flops, first, max(second - first, 1))
+
+
+def largest_chunk(step: StepCost, taken: Estimate, budget: float) -> int:
+    """How many clients a device of `budget` bytes can train at once; 0 if not even one."""
+    left = budget - taken.resident_bytes - step.bytes_first
+    return 0 if left < 0 else 1 + int(left // (step.bytes_more + taken.more_bytes))
+
+
+def program_bytes(configs: Sequence[Config], federations: Sequence[Federation], *, own: Own = NOTHING_OWN) -> int:
+    """Bytes of data and state of cells that share a program, on all devices together; images counted once."""
+    states = 0
+    for config, federation in zip(configs, federations, strict=True):
+        parts = Parts.of(config, federation, own)
+        slots = round(slots_of(parts.algorithm.method, federation.labeled).sum())
+        states += config.clients * parts.client_bytes(config) + (3 + slots) * tree_bytes(parts.model)
+    return states + max(image_bytes(*pair) for pair in zip(configs, federations, strict=True))
+
+
+def as_lines(
+    config: Config, federation: Federation, *, memory: float, flops: float | None, own: Own = NOTHING_OWN
+) -> Iterator[str]:
+    """The plan for a reader, and as one JSON object in its last line."""
+    parts = Parts.of(config, federation, own)
+    model, devices = parts.model, parts.algorithm.axis.devices
+    step = measure_step(config, federation.dataset.classes, parts, own=own)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
+    yield f"{config.model}: {parameters:,} parameters, {_size(tree_bytes(model))}"
+    kept = parts.client_bytes(config)
+    yield f"a client keeps {_size(kept)} between selections (--client-state {config.client_state})"
+    yield f"a local step of {config.batch_size} images: {step.flops / 1e6:,.0f} MFLOP, by XLA's count"
+    fewest = getattr(parts.algorithm.method.sample, "subset_size", 1)
+    counts = sorted({config.clients, *(count for count in CLIENT_COUNTS if count >= fewest)})
+    rows = [estimate(config, federation, parts, step.flops, clients=count) for count in counts]
+    yield f"on {devices} device{'s' if devices > 1 else ''}, with the {int(federation.sizes.sum()):,} samples shared:"
+    lines = [["clients", "state", "data", "models", "exchange", "steps", "GFLOP", "down", "up", "chunk", "hours"]]
+    for row in rows:
+        hours = "" if flops is None else f"{row.hours(config.rounds, flops):.3g}"
+        sizes = [_size(part) for part in (row.state_bytes, row.data_bytes, row.models_bytes, row.exchange_bytes)]
+        sent = [_size(row.bytes_down), _size(row.bytes_up)]
+        chunk = str(largest_chunk(step, row, memory)) if largest_chunk(step, row, memory) else "none"
+        work = [f"{row.steps_per_round:,.0f}", f"{row.flops_per_round / 1e9:,.1f}"]
+        lines.append([str(row.clients), *sizes, *work, *sent, chunk, hours])
+    yield as_console(lines)
+    yield (
+        "state, data, models, exchange: memory of one device; steps, GFLOP, down, up: of one round; "
+        f"chunk: most clients at once in {_size(memory)}; "
+        + ("hours: give --flops" if flops is None else f"hours: {config.rounds} rounds at {flops:.3g} FLOP/s")
+    )
+    yield json.dumps(
+        {
+            "parameters": parameters,
+            "model_bytes": tree_bytes(model),
+            "client_bytes": kept,
+            "step_flops": step.flops,
+            "devices": devices,
+            "clients": [
+                asdict(row)
+                | {"largest_chunk": largest_chunk(step, row, memory)}
+                | ({} if flops is None else {"hours": row.hours(config.rounds, flops)})
+                for row in rows
+            ],
+        }
+    )
+
+
+def _size(number: float) -> str:
+    """Bytes for a reader."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1000 or unit == "GiB":
+            return f"{number:.4g} {unit}"
+        number /= 1024
+    raise AssertionError
+
+
+def _zeros(like: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+
+
+def _repeated(leaf: jax.Array, *, times: int) -> jax.Array:
+    return jnp.broadcast_to(leaf, (times, *leaf.shape))

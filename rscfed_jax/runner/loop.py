@@ -1,0 +1,342 @@
+"""The host's loop over the rounds of experiments that run together: evaluate, log, checkpoint, tell the user."""
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rscfed_jax.config import Config
+from rscfed_jax.config.files import write_json
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.metrics import Metrics, evaluate_cells
+from rscfed_jax.core.program import run_cells
+from rscfed_jax.core.types import Array, RoundReport
+from rscfed_jax.data.federation import Federation
+from rscfed_jax.report.plots import plot_curves
+from rscfed_jax.runner.build import NOTHING_OWN, Own, Simulation, build_cells
+from rscfed_jax.runner.history import DivergedError, History, Record, check_finite, summarise
+from rscfed_jax.runner.processes import any_of_them, from_the_first
+from rscfed_jax.runner.progress import RunProgress
+from rscfed_jax.runner.result import Result
+from rscfed_jax.runner.snapshot import ITEMS, Snapshot, put_all, take_all, take_clients, with_numbers
+from rscfed_jax.storage.checkpoint import Checkpoints, newest_common
+from rscfed_jax.storage.run_directory import RunDirectory
+
+ROUNDS_PER_CALL = 10  # the progress moves at least this often
+_COMPILED: dict[Hashable, Any] = {}  # experiments of one process that are alike share a program
+
+
+class Stopped(Exception):  # noqa: N818 - as StopIteration, no error
+    """The run was asked to stop and has done so; the message says what was saved."""
+
+
+@dataclass
+class Experiment:
+    """One of the experiments that run together: what it is, where its files go, and what it has found so far."""
+
+    config: Config
+    federation: Federation
+    directory: RunDirectory | None = None  # nothing is written without one
+    name: str = "the run"
+    of_many: bool = False  # others continue when this one diverges
+    on_record: Callable[[Record], None] = lambda record: None
+    checkpoints: Checkpoints | None = None
+    history: History = None  # type: ignore[assignment]  # set before the first round
+    diverged: DivergedError | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether its model is still finite."""
+        return self.diverged is None
+
+
+def run_together(
+    experiments: Sequence[Experiment],
+    *,
+    shown: RunProgress,
+    resume: bool,
+    stop: Callable[[], bool],
+    own: Own = NOTHING_OWN,
+    grid_devices: int = 1,
+) -> tuple[list[Result | None], int]:
+    """Runs experiments that share a program as its cells; the results, None for a diverged one, and compilations."""
+    # Before the directories are taken: a model or network that does not fit leaves nothing behind.
+    simulation = build_cells(
+        [experiment.config for experiment in experiments],
+        [experiment.federation for experiment in experiments],
+        own=own,
+        grid_devices=grid_devices,
+    )
+    with ExitStack() as held:
+        for experiment in experiments:
+            if (directory := experiment.directory) is not None:
+                partition = experiment.federation.to_json()
+                held.enter_context(directory.open(experiment.config, partition, resume=resume))
+                experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
+        loop = Loop(experiments, simulation, shown, stop)
+        return loop.run(), loop.compilations
+
+
+def compiled(algorithm: Algorithm, simulation: Simulation, *, capacity: int) -> tuple[Any, bool]:
+    """`run_cells` compiled for arguments like these, and whether it had to be compiled now.
+
+    The program takes (state, data, hyper, rounds).
+    """
+    arguments = (simulation.state, simulation.data, simulation.hyper)
+    leaves, structure = jax.tree.flatten(arguments)
+    key = (algorithm, capacity, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+    new = key not in _COMPILED
+    if new:
+        lowered = run_cells.lower(algorithm, *arguments, np.int32(0), capacity=capacity)
+        _COMPILED[key] = algorithm.axis.compile(lowered)
+    return _COMPILED[key], new
+
+
+class Loop:
+    """The host's loop over chunks of rounds of experiments that run as one program."""
+
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        simulation: Simulation,
+        shown: RunProgress,
+        stop: Callable[[], bool],
+    ):
+        self.experiments, self.simulation, self.shown, self.stop = experiments, simulation, shown, stop
+        # The first speaks for all in what they must have in common: rounds, evaluations, checkpoints, warm-up.
+        self.config = experiments[0].config
+        self.axis, self.network = simulation.algorithm.axis, simulation.algorithm.network
+        self.state = simulation.state
+        self.capacity = min(self.config.eval_every, ROUNDS_PER_CALL)
+        self.seconds = self.compile_seconds = 0.0  # of the rounds of this process, and before them
+        self.compilations = 0
+        self.round = self.start = 0  # the last round done, and that of the checkpoint that this process resumed from
+
+    def run(self) -> list[Result | None]:
+        """From the start or the newest checkpoint to the last round."""
+        config, shown = self.config, self.shown
+        resumed = self._restore()
+        finished = self.round == config.rounds
+        if finished:
+            shown.say(f"{self.experiments[0].name} is finished: {self.round} rounds", always=True)
+        elif resumed:
+            shown.say(f"resumed at round {self.round}" if self.round >= 0 else "resumed in the warm-up")
+        missing = self._classes_without_test_samples()
+        if not resumed:
+            self._begin()
+        if self.round < 0 or not resumed:
+            self._warm_up()
+        self.start = self.round
+        if not finished:
+            shown.say("compiling the round")
+            self._drive(self._program(self.simulation.algorithm), config.rounds)
+        if any(each.active and each.history.records[-1]["round"] < config.rounds for each in self.experiments):
+            # Not in the checkpoint: a run with more rounds, resumed from here, would not evaluate at this round.
+            self._log()
+        self._wait()
+        return self._results(finished=finished, missing=missing)
+
+    def _classes_without_test_samples(self) -> list[int]:
+        labels = self.experiments[0].federation.dataset.test_labels
+        missing = sorted(set(range(self.experiments[0].federation.dataset.classes)) - set(labels.tolist()))
+        if missing:
+            self.shown.say(f"the test set holds no sample of class {', '.join(map(str, missing))}: AUC leaves them out")
+        return missing
+
+    def _begin(self) -> None:
+        """An empty history, and the warm-up's rounds before round 0.
+
+        They are numbered apart, so that the run itself does not draw the same batches again.
+        """
+        models = self.axis.to_host(self.state.model)
+        for number, experiment in enumerate(self.experiments):
+            own = jax.tree.map(lambda leaf, number=number: leaf[number], models)
+            experiment.history = History(best_model=own, clients=self.config.clients)
+            if experiment.directory is not None:
+                experiment.directory.rewrite_metrics([])
+        self.round = -self.config.warmup_rounds
+        self.state = self.state._replace(round=self.state.round + self.round)
+
+    def _warm_up(self) -> None:
+        """Rounds on the labeled clients alone, after which the run starts as if this were its initial model."""
+        if self.round < 0:
+            self.shown.say(f"warm-up: {-self.round} rounds on the labeled clients alone")
+            self._drive(self._program(self.simulation.warmup), 0)
+            self.state = self.state._replace(initial_model=jax.tree.map(jnp.copy, self.state.model))
+        self._log()
+        if self.config.warmup_rounds:
+            self._save()
+
+    def _drive(self, program: Any, last: int) -> None:
+        """Runs up to the round `last`, with evaluations, checkpoints and stops; a warm-up is not evaluated.
+
+        The state after a warm-up's last round is not saved here: it is not yet that of round 0.
+        """
+        config, saved = self.config, self.round
+        while self.round < last and any(experiment.active for experiment in self.experiments):
+            evaluation = last + 1 if last == 0 else (self.round // config.eval_every + 1) * config.eval_every
+            until = min(evaluation, saved + config.checkpoint_every, self.round + self.capacity, last)
+            self._advance(program, until - self.round)
+            if until == evaluation:
+                self._log()
+            stopping = any_of_them(self.stop()) and until < last
+            if stopping or (until in (saved + config.checkpoint_every, last) and until != 0):
+                self._save()
+                saved = until
+            if stopping:
+                self._wait()
+                any_of_them(False)  # the others wait until the first has written
+                raise Stopped(f"stopped after round {until}" if until >= 0 else "stopped in the warm-up")
+            if until > 0:
+                pace = self.seconds / (until - self.start)
+                self.shown.update(until, accuracy=self._best_accuracy(), seconds_per_round=pace)
+
+    def _program(self, algorithm: Algorithm) -> Any:
+        began = time.perf_counter()
+        program, new = compiled(algorithm, self.simulation._replace(state=self.state), capacity=self.capacity)
+        self.compile_seconds += time.perf_counter() - began
+        self.compilations += new
+        return program
+
+    def _advance(self, program: Any, rounds: int) -> None:
+        """Runs this many rounds and takes in their reports; a diverged experiment is left out from here on."""
+        began = time.perf_counter()
+        data, hyper = self.simulation.data, self.simulation.hyper
+        self.state, reports = jax.block_until_ready(program(self.state, data, hyper, np.int32(rounds)))
+        seconds = time.perf_counter() - began
+        first = self.round + 1
+        self.round += rounds
+        if first > 0:
+            self.seconds += seconds
+        reports = self.axis.to_host(reports)
+        for number, experiment in self._active():
+            experiment.history.seconds += seconds / len(self.experiments)
+            own = RoundReport(*(leaf[:rounds, number] for leaf in reports))
+            try:
+                if first > 0:
+                    experiment.history.add_rounds(own, first=first)
+                else:
+                    check_finite(own, first=first)
+            except DivergedError as error:
+                experiment.diverged = error
+                if experiment.of_many:
+                    self._put_aside(experiment, error)
+
+    def _put_aside(self, experiment: Experiment, error: DivergedError) -> None:
+        """Says that one of many has diverged, here and in its directory, so that it is not run again."""
+        self.shown.say(f"{experiment.name}: {error}; the others continue", always=True)
+        if experiment.directory is not None:
+            with experiment.directory.refusing():
+                write_json(experiment.directory.diverged, {"round": self.round, "why": str(error)})
+
+    def _active(self) -> Iterator[tuple[int, Experiment]]:
+        """The experiments whose model is still finite, with their place in the state."""
+        return ((number, each) for number, each in enumerate(self.experiments) if each.active)
+
+    def _log(self) -> None:
+        """Evaluates all models on the test set."""
+        metrics: Any = self.axis.to_host(self._evaluate())[0]
+        models = self.axis.to_host(self.state.model)
+        sent = self.axis.to_host({"down": self.state.models_down, "up": self.state.models_up})
+        for number, experiment in self._active():
+            model = jax.tree.map(lambda leaf, number=number: leaf[number], models)
+            model_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(model))
+            counts = {f"models_{way}": int(count[number]) for way, count in sent.items()}
+            counts |= {f"bytes_{way}": int(count[number]) * model_bytes for way, count in sent.items()}
+            own = Metrics(*(value[number] for value in metrics))
+            record = experiment.history.add_evaluation(self.round, own, counts, model)
+            if experiment.directory is not None:
+                experiment.directory.append_metrics(record)
+            experiment.on_record(record)
+
+    def _evaluate(self) -> tuple[Metrics, Array]:
+        return evaluate_cells(self.network, self.state.model, self.simulation.test, axis=self.axis)
+
+    def _best_accuracy(self) -> float:
+        return max((each.history.records[-1]["accuracy"] for _, each in self._active()), default=float("nan"))
+
+    def _save(self) -> None:
+        """Starts to write the state of each experiment into its own directory."""
+        host, begun = take_all(self.axis, self.state)
+        for number, experiment in self._active():
+            rows, clients = take_clients(self.axis, self.state.clients, number, begun)
+            if experiment.checkpoints is not None:
+                own = jax.tree.map(lambda leaf, number=number: leaf[number], host)
+                history = experiment.history
+                items = Snapshot(own._replace(clients=clients), rows, history).to_arrays(experiment.config)
+                accuracy = {record["round"]: record["accuracy"] for record in history.trained}
+                experiment.checkpoints.save(self.round, items, accuracy=accuracy)
+
+    def _wait(self) -> None:
+        for experiment in self.experiments:
+            if experiment.checkpoints is not None:
+                experiment.checkpoints.wait()
+
+    def _restore(self) -> bool:
+        """Goes back to the newest checkpoint that all experiments have; whether there was one."""
+        writers = [each.checkpoints for each in self.experiments if each.checkpoints is not None]
+        found = newest_common(writers, ITEMS, lambda text: self.shown.say(text, always=True))
+        named = {
+            f"{number}.{item}.{name}": leaf
+            for number, items in enumerate(found[1] if found else [])
+            for item, arrays in items.items()
+            for name, leaf in arrays.items()
+        }
+        together = from_the_first(named or None)
+        if together is None:
+            return False
+        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), with_numbers(self.state))
+        snapshots = []
+        for number, experiment in enumerate(self.experiments):
+            items = {item: _below(together, f"{number}.{item}.") for item in ITEMS}
+            out = None if experiment.directory is None else experiment.directory.path
+            snapshot = Snapshot.from_arrays(items, like, clients=self.config.clients, out=out)
+            snapshots.append(snapshot)
+            experiment.history = snapshot.history
+            if experiment.directory is not None:
+                experiment.directory.rewrite_metrics(experiment.history.records)
+            if experiment.checkpoints is not None:
+                experiment.checkpoints.forget_after(int(snapshot.state.round))
+        self.state = put_all(self.axis, self.state, snapshots)
+        self.round = int(snapshots[0].state.round)
+        self.shown.begin_at(max(self.round, 0))
+        return True
+
+    def _results(self, *, finished: bool, missing: list[int]) -> list[Result | None]:
+        """Writes the summaries."""
+        pace = self.seconds / max(self.round - self.start, 1)
+        confusions: Any = self.axis.to_host(self._evaluate()[1])
+        simulation = self.simulation._replace(state=self.state)
+        results: list[Result | None] = [None] * len(self.experiments)
+        for number, experiment in self._active():
+            config, history, directory = experiment.config, experiment.history, experiment.directory
+            summary = summarise(
+                history,
+                confusion=confusions[number],
+                seconds_per_round=pace / len(self.experiments),
+                compile_seconds=self.compile_seconds,
+                devices=self.axis.devices,
+                missing=missing,
+            )
+            if directory is not None and finished and directory.summary.exists():
+                summary = directory.read_summary()
+            elif directory is not None:
+                with directory.refusing():
+                    directory.diverged.unlink(missing_ok=True)
+                    write_json(directory.summary, summary)
+                    plot_curves({config.method: history.records}, directory.curve)
+            model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
+            results[number] = Result(
+                config, history.records, summary, model, history.best_model, confusions[number], simulation, number
+            )
+        return results
+
+
+def _below(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""What stays on disk: run directories, checkpoints, model files, event files."""

@@ -1,0 +1,264 @@
+"""The run directory and its files. No JAX is imported here, so that a directory is checked at once."""
+
+import contextlib
+import fcntl
+import json
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rscfed_jax.config import HASHES, SETTINGS, Config, SettingError
+from rscfed_jax.config.files import write_json, write_whole
+from rscfed_jax.config.registry import METHODS, NO_FILE, metrics
+from rscfed_jax.storage.checkpoint import round_of, rounds_in
+
+COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: sent so far
+# A resumed run may differ in these; rounds only upward.
+MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "data_dir", "download")
+
+
+class RunDirectory:
+    """Where a run leaves what it found. Nothing is written before `open`."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.partition = self.path / "partition.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.summary = self.path / "summary.json"
+        self.curve = self.path / "curve.png"
+        self.checkpoints = self.path / "checkpoints"
+        self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite
+        self.lock = self.path / ".lock"
+
+    @property
+    def saved_rounds(self) -> list[int]:
+        """The rounds that have a checkpoint, damaged or not."""
+        return sorted(rounds_in(self.checkpoints))
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether it is a cell whose model is no longer finite; it may have a summary of fewer rounds."""
+        return self.diverged.exists()
+
+    def check(self, config: Config, *, resume: bool) -> None:
+        """Refuses a directory that holds another run or cannot be written."""
+        with self.refusing():
+            self._check(config, resume=resume)
+            if self.lock.exists():
+                with self._locked():
+                    pass
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Says in one line that the directory cannot be written, be the disk full, read-only or gone."""
+        try:
+            yield
+        except OSError as error:
+            raise SettingError("out", self.path, f"cannot be written: {error.strerror}") from None
+
+    def _check(self, config: Config, *, resume: bool) -> None:
+        if self.config.exists():
+            if not resume:
+                raise SettingError(
+                    "out", self.path, "holds a run already; add --resume to continue it, or choose another"
+                )
+            self._check_same_settings(config)
+        elif self.metrics.exists() or self.checkpoints.exists():
+            raise SettingError("out", self.path, "holds parts of a run but no config.json; choose another directory")
+        parent = self.path
+        while not parent.exists() and not parent.is_symlink():
+            parent = parent.parent
+        # A file without a name: permissions alone do not tell what a file system allows.
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+
+    def _check_same_settings(self, config: Config) -> None:
+        if "method_hash" not in read_json(self.config, setting="out"):
+            reason = "was written by version 0.1, whose runs can be evaluated, exported and reported but not resumed"
+            raise SettingError("resume", self.path, reason)
+        stored = stored_config(self.config, setting="out")
+        before, now = stored.to_dict(), config.to_dict()
+        for setting, argument in (("method", "method"), ("model", "network")):
+            if (why := _other_file(setting, argument, before, now)) is not None:
+                raise SettingError("resume", self.path, why)
+        names = [name for name in {**now, **before} if name not in MAY_CHANGE and name not in HASHES]
+        if config.method != stored.method:  # then each has settings of its own
+            names = [name for name in names if name in SETTINGS]
+        if different := [name for name in names if before.get(name) != now.get(name)]:
+            changes = ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in different)
+            raise SettingError("resume", self.path, f"the run there has other settings: {changes}")
+        if now["rounds"] < before["rounds"]:
+            raise SettingError(
+                "rounds", now["rounds"], f"a resumed run must have at least its {before['rounds']} rounds"
+            )
+
+    def _check_same_data(self, partition: dict[str, Any]) -> None:
+        before = read_json(self.partition, setting="out") if self.partition.exists() else {}
+        if different := [name for name in partition if name in before and before[name] != partition[name]]:
+            named = ", ".join(different)
+            raise SettingError("resume", self.path, f"the run there has other data: {named} of partition.json differ")
+
+    @contextlib.contextmanager
+    def open(self, config: Config, partition: dict[str, Any], *, resume: bool) -> Iterator[None]:
+        """Makes the directory, writes settings and data, and keeps other runs out while the `with` block runs."""
+        with contextlib.ExitStack() as held:
+            with self.refusing():
+                self.path.mkdir(parents=True, exist_ok=True)
+                held.enter_context(self._locked())
+                for left in self.path.glob(".*.part"):  # by a process that was killed while it wrote a file
+                    left.unlink()
+                # Another run may have come and gone since the first check.
+                self._check(config, resume=resume)
+                self._check_same_data(partition)
+                write_json(self.config, config.to_dict())
+                write_json(self.partition, partition)
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds a lock that the system takes back from a process that ends, however it ends."""
+        with self.lock.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SettingError("out", self.path, "another run is writing there; wait for it or stop it") from None
+            yield
+
+    def rewrite_metrics(self, records: list[dict[str, Any]]) -> None:
+        """Replaces the metrics by `records`, as a whole."""
+        with self.refusing():
+            write_whole(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        """Adds one evaluated round."""
+        with self.refusing(), self.metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read_metrics(self, *, setting: str = "out") -> list[dict[str, Any]]:
+        """The evaluated rounds of a run. Metrics, counts and weights are numbers, or None where they were NaN.
+
+        A metric that the version which wrote the run did not have is absent.
+        """
+        try:
+            lines = self.metrics.read_bytes().splitlines()
+        except OSError as error:
+            raise SettingError(setting, self.metrics, f"cannot be read: {error.strerror}") from None
+        records = []
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(_record(line))
+            except ValueError as error:
+                raise SettingError(setting, self.metrics, f"line {number} {error}") from None
+        return records
+
+    def read_summary(self) -> dict[str, Any]:
+        """What a finished run found."""
+        summary = read_json(self.summary, setting="out")
+        if not summary.keys() >= {"final", "best", "rounds"}:
+            raise SettingError("out", self.path, "summary.json there is not that of a run; without it, it is made anew")
+        return summary
+
+
+def _other_file(setting: str, argument: str, before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Why a run with a method or network of the user's own cannot be resumed with the one given; None if it can."""
+    key = f"{setting}_hash"
+    name, stored, given = before[setting], before[key], now[key]
+    if (name, stored) == (now[setting], given):
+        return None
+    if stored == NO_FILE:
+        return f"the run there has a {setting} of its own, {name}, given as an object: give it again ({argument}=)"
+    if stored is not None:
+        if name == now[setting] and given not in (None, NO_FILE):
+            return f"the file of {setting} {name} has changed since the run began"
+        return f"the run there has the {setting} {name} of a file: give that file again (--{setting} PATH)"
+    if name == now[setting]:
+        return f"the run there has the built-in {setting} {name}, not another one of that name"
+    return None  # two names, which the list of settings shows
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    """A line of metrics.jsonl; a ValueError if it cannot be that of a run."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise ValueError("is not a JSON object")
+    round_ = record.get("round")
+    if type(round_) is not int or not 0 <= round_ <= sys.maxsize:
+        raise ValueError("has no round")
+    record |= {name: number_in(record, name) for name in (*metrics(), *COUNTS) if name in record}
+    if record.get("accuracy") is None:
+        raise ValueError("has no accuracy")
+    if (weights := record.get("client_weights")) is not None:
+        if not isinstance(weights, dict) or not all(re.fullmatch("[0-9]{1,9}", client) for client in weights):
+            raise ValueError("has client_weights that are not by client")
+        record["client_weights"] = {client: number_in(weights, client) for client in weights}
+    return record
+
+
+def number_in(content: dict[str, Any], name: str) -> float | None:
+    """A number of a file's JSON object, None where it is absent, null or NaN; a ValueError for anything else."""
+    value = content.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.maxsize:
+        raise ValueError(f"has {name} {json.dumps(value)[:40]}, which is not a number of a run")
+    return None if math.isnan(value) else value
+
+
+def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
+    """The run directory, and the round if the path is that of a checkpoint: RUN/checkpoints/ROUND."""
+    place = Path(path).absolute()
+    round_ = round_of(place.name)
+    if place.parent.name == "checkpoints" and round_ is not None:
+        return place.parent.parent, round_
+    return Path(path), None
+
+
+def load_config(path: str | Path, *, setting: str, or_else: str = "") -> Config:
+    """The config of a finished or stopped run, given its directory or one of its checkpoints.
+
+    `or_else` tells, in a refusal, what else the path may be.
+    """
+    run, round_ = split_checkpoint(path)
+    directory = RunDirectory(run)
+    try:
+        is_run = directory.config.exists() and directory.checkpoints.exists()
+        is_run &= round_ is None or (directory.checkpoints / str(round_)).is_dir()
+    except OSError:
+        is_run = False
+    if not is_run:
+        reason = "is not a run directory with config.json and checkpoints, nor a checkpoint of one"
+        raise SettingError(setting, path, f"{reason}{or_else}")
+    return stored_config(directory.config, setting=setting)
+
+
+def stored_config(path: Path, *, setting: str) -> Config:
+    """The config in a file of this version or an older one: unknown settings are dropped, missing ones get defaults.
+
+    The settings of a method of the user's own are all known; its file is not read.
+    """
+    stored = read_json(path, setting=setting)
+    method = str(stored.get("method", SETTINGS["method"].default))
+    own = {name for name in stored if name.startswith(f"{method}_")}
+    if stored.get("method_hash") is None and method in METHODS.declarations:
+        own &= {declared.name for declared in METHODS.declarations[method].settings}
+    known = {name: value for name, value in stored.items() if name in SETTINGS or name in HASHES or name in own}
+    return Config(**known)
+
+
+def read_json(path: Path, *, setting: str) -> dict[str, Any]:
+    """Reads a JSON object that a run wrote."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise SettingError(setting, path.parent, f"{path.name} there is not readable JSON")
+    return content

@@ -1,0 +1,53 @@
+"""Who takes part in a round."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.config.registry import SAMPLES
+from rscfed_jax.core.sampling import SAMPLERS, AllClients, LabeledClients, RandomSubsets
+from tests.helpers import LABELED, Tiny
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Tiny().data
+
+
+def test_subsets_hold_distinct_clients_and_are_independent(data):
+    keys = jax.vmap(jax.random.key)(jnp.arange(100))
+    draws = np.asarray(jax.vmap(lambda key: RandomSubsets(3, 4)(key, data))(keys))
+    assert draws.shape == (100, 3, 4)
+    assert all(len(set(subset)) == 4 for subset in draws.reshape(-1, 4).tolist())
+    assert (draws[:, 0] != draws[:, 1]).any()
+    counts = np.bincount(draws.ravel(), minlength=5)
+    np.testing.assert_allclose(counts / counts.sum(), 0.2, atol=0.03)
+
+
+def test_a_subset_larger_than_the_federation_is_refused(data):
+    with pytest.raises(SettingError, match="--subset-size 6: must be from 1 to --clients 5"):
+        RandomSubsets(1, 6)(KEY, data)
+
+
+def test_all_and_labeled_clients(data):
+    assert AllClients()(KEY, data).tolist() == [[0, 1, 2, 3, 4]]
+    assert LabeledClients()(KEY, data).tolist() == [[1, 4]]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sampler_knows_without_drawing_how_often_clients_take_part(data, name):
+    sampler = SAMPLERS[name](Config(subsets=2, subset_size=3))
+    slots = sampler.slots(np.array(LABELED))
+    drawn = sampler(KEY, data)
+    assert slots.sum() == pytest.approx(drawn.size)
+    assert (slots[np.unique(drawn)] > 0).all()
+    if name != "subsets":
+        np.testing.assert_array_equal(slots, np.bincount(drawn.ravel(), minlength=5))
+
+
+def test_every_word_that_a_methods_file_may_say_has_a_sampler():
+    assert tuple(SAMPLERS) == SAMPLES

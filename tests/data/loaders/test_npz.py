@@ -1,0 +1,77 @@
+"""A user's own images in an npz file."""
+
+import numpy as np
+import pytest
+
+from rscfed_jax.config import SettingError
+from rscfed_jax.data.load import load_dataset
+
+
+def arrays(count=20, **changes):
+    rng = np.random.default_rng(0)
+    good = {
+        "train_images": rng.integers(0, 256, (count, 8, 8, 3), dtype=np.uint8),
+        "train_labels": np.arange(count) % 4,
+        "test_images": rng.integers(0, 256, (8, 8, 8, 3), dtype=np.uint8),
+        "test_labels": np.arange(8) % 4,
+    }
+    return {key: value for key, value in (good | changes).items() if value is not None}
+
+
+def test_npz_is_read_as_it_is(tmp_path):
+    content = arrays()
+    np.savez(tmp_path / "mine.npz", **content)
+    data = load_dataset("npz:mine.npz", data_dir=str(tmp_path))
+    np.testing.assert_array_equal(data.train_images, content["train_images"])
+    np.testing.assert_array_equal(data.test_labels, content["test_labels"])
+    assert data.classes == 4
+
+
+def test_npz_without_test_arrays_is_split_80_to_20_by_the_seed(tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays(test_images=None, test_labels=None))
+    one, same, other = (load_dataset(f"npz:{tmp_path}/mine.npz", seed=seed) for seed in (0, 0, 1))
+    assert (len(one.train_images), len(one.test_images)) == (16, 4)
+    np.testing.assert_array_equal(one.test_images, same.test_images)
+    assert (one.test_images != other.test_images).any()
+
+
+BAD_NPZ = {
+    "missing labels": (arrays(train_labels=None), "lacks train_labels"),
+    "half a test set": (arrays(test_labels=None), "lacks test_labels"),
+    "float images": (arrays(train_images=np.zeros((20, 8, 8, 3))), "train_images must be uint8, not float64"),
+    "flat images": (arrays(train_images=np.zeros((20, 64), np.uint8)), "must have shape N,H,W,1 or N,H,W,3, not 20,64"),
+    "four channels": (arrays(test_images=np.zeros((8, 8, 8, 4), np.uint8)), "must have shape"),
+    "no images": (
+        arrays(train_images=np.zeros((0, 8, 8, 3), np.uint8), train_labels=np.zeros(0, int)),
+        "holds no images",
+    ),
+    "too few labels": (arrays(train_labels=np.zeros(3, int)), "one number per image"),
+    "float labels": (arrays(train_labels=np.zeros(20)), "must be whole numbers"),
+    "negative label": (arrays(train_labels=np.arange(20) - 1), "must be from 0 to classes - 1"),
+    "huge label": (arrays(train_labels=np.arange(20) * 1000), "must be from 0 to classes - 1"),
+    "unknown test class": (arrays(test_labels=np.arange(8)), "test_labels holds 7, but train_labels only 0 to 3"),
+    "one class": (arrays(train_labels=np.zeros(20, int), test_labels=np.zeros(8, int)), "at least two classes"),
+    "one test class": (arrays(test_labels=np.zeros(8, int)), "test set must hold samples of at least two classes"),
+    "a number for images": (
+        {"train_images": np.uint8(1), "train_labels": np.arange(3)},
+        "train_images must have shape",
+    ),
+    "other test size": (arrays(test_images=np.zeros((8, 9, 9, 3), np.uint8)), "same height, width and channels"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_NPZ)
+def test_a_wrong_npz_is_refused_with_the_reason(tmp_path, case):
+    content, reason = BAD_NPZ[case]
+    np.savez(tmp_path / "bad.npz", **content)
+    with pytest.raises(SettingError) as error:
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+    assert reason in str(error.value)
+    assert "bad.npz" in str(error.value)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_split_may_hold_out_the_only_sample_of_a_class(tmp_path, seed):
+    labels = np.array([0, 1] * 9 + [2, 0])
+    np.savez(tmp_path / "mine.npz", **arrays(train_labels=labels, test_images=None, test_labels=None))
+    assert load_dataset(f"npz:{tmp_path}/mine.npz", seed=seed).classes == 3

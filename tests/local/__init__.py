@@ -1,1 +1,0 @@
-"""Tests of rscfed_jax.local."""

@@ -1,0 +1,46 @@
+"""The report as Markdown and as CSV."""
+
+import csv
+import json
+
+import pytest
+
+from rscfed_jax.config.registry import metrics
+from rscfed_jax.report.collect import collect
+from rscfed_jax.report.plain import report_as_csv, report_as_markdown
+from rscfed_jax.report.seeds import build_report
+from tests.report.runs import write_run
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Runs of two methods, one of them with two seeds, the other of an older version."""
+    for seed in (0, 1):
+        write_run(tmp_path / f"rscfed-seed{seed}", seed=seed)
+    write_run(tmp_path / "fedavg|_x", method="fedavg", old=True)
+    return tmp_path
+
+
+def test_the_csv_has_full_numbers(runs):
+    alone, together = csv.DictReader(report_as_csv(build_report(collect([runs]))).splitlines())
+    summary = json.loads((runs / "fedavg|_x" / "summary.json").read_text())
+    for part in ("final", "best"):
+        for name in metrics():
+            assert alone[f"{part}_{name}"] == str(summary[part].get(name, ""))
+            assert alone[f"{part}_{name}_std"] == ""
+            assert float(together[f"{part}_{name}_std"]) > 0
+    assert alone["best_round"] == f"{summary['best']['round']}.0"
+    assert (together["run"], together["seeds"], together["method"]) == ("rscfed", "2", "rscfed")
+    assert float(together["bytes_up"]) == 6 * 2_200_000
+
+
+def test_the_markdown_is_whole_tables(runs):
+    lines = report_as_markdown(build_report(collect([runs]))).splitlines()
+    summary = json.loads((runs / "fedavg|_x" / "summary.json").read_text())
+    row = next(line for line in lines if line.startswith("| fedavg\\|_x | 1 |"))
+    assert f"| {100 * summary['final']['accuracy']:.2f} |" in row
+    assert "| – |" in row
+    head = next(line for line in lines if line.startswith("| Run | Seeds |"))
+    assert row.replace("\\|", "").count("|") == head.count("|")
+    assert "Final macro F1 | Final calibration error | Best accuracy | Best AUC | Best round |" in head
+    assert "| rscfed | rscfed |" in lines

@@ -1,0 +1,119 @@
+"""From settings to a program and its arguments."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.core.program import run_cells, run_rounds
+from rscfed_jax.data.federation import build_federation
+from rscfed_jax.methods.registry import METHODS
+from rscfed_jax.runner.build import build_cells, build_simulation, cell_of, to_device
+from tests.helpers import SMALL
+
+CONFIG = Config(**SMALL)
+# Other numbers, other partitions, other labeled clients; the third only fills the devices.
+CELLS = [
+    CONFIG.replace(beta=20.0, lambda_u=1.0),
+    CONFIG.replace(gamma=2.0, min_client_size=2, lambda_u=0.5, labeled_choice="random", flip=True),
+    CONFIG.replace(beta=0.0, seed=2**31 - 1),
+]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"devices": 4, "chunk": 1},
+        pytest.param({"devices": 1, "chunk": 3}, marks=pytest.mark.slow),
+        pytest.param({"devices": 2, "client_state": "fresh", "repeat": "sequential"}, marks=pytest.mark.slow),
+        pytest.param({"devices": 2, "client_state": "fresh", "repeat": "share"}, marks=pytest.mark.slow),
+    ],
+    ids=["two devices for cells, two for their clients", "one device", "sequential", "share"],
+)
+def test_a_cell_gives_what_its_experiment_gives_alone(settings):
+    configs = [config.replace(**settings) for config in CELLS]
+    # One data set for all, as a grid has it.
+    dataset = build_federation(CONFIG).dataset
+    federations = [build_federation(config, dataset=dataset) for config in configs]
+    together = build_cells(configs, federations, grid_devices=min(settings["devices"], 2))
+    state, reports = run_cells(together.algorithm, together.state, together.data, together.hyper, 2, capacity=2)
+    for number, (config, federation) in enumerate(zip(configs, federations, strict=True)):
+        alone = build_simulation(config.replace(devices=1, chunk=1), federation)
+        after, report = run_rounds(alone.algorithm, alone.state, alone.data, alone.hyper, 2, capacity=2)
+        own = cell_of(together._replace(state=state), number).state
+        chex.assert_trees_all_close(own.model, after.model, atol=1e-4)
+        assert (own.clients is None) == (settings.get("client_state") == "fresh")
+        clients = jax.tree.map(lambda leaf: leaf[: config.clients], own.clients)
+        chex.assert_trees_all_close(clients, after.clients, atol=5e-4)
+        own_report = jax.tree.map(lambda leaf, number=number: leaf[:, number], reports)
+        np.testing.assert_array_equal(own_report.subsets, report.subsets)
+        chex.assert_trees_all_close(own_report, report, atol=5e-4)
+
+
+def test_a_cell_starts_as_its_experiment_alone():
+    federations = [build_federation(config) for config in CELLS]
+    together = build_cells(CELLS, federations)
+    for number, (config, federation) in enumerate(zip(CELLS, federations, strict=True)):
+        alone, own = build_simulation(config, federation), cell_of(together, number)
+        chex.assert_trees_all_equal(jax.random.key_data(own.state.key), jax.random.key_data(jax.random.key(config.seed)))
+        chex.assert_trees_all_equal(own.state.model, alone.state.model)
+        chex.assert_trees_all_equal(own.hyper, alone.hyper)
+        assert own.algorithm == alone.algorithm
+
+
+def test_the_data_of_a_simulation_are_those_of_the_federation():
+    federation = build_federation(CONFIG)
+    simulation = build_simulation(CONFIG, federation)
+    data, test = to_device(federation, image_size=16, resize_to=CONFIG.resize)
+    chex.assert_trees_all_equal((simulation.data, simulation.test), (data, test))
+
+
+def test_cells_that_fill_the_devices_repeat_the_last_one():
+    configs = [CONFIG.replace(beta=beta, devices=4) for beta in (1.0, 2.0, 3.0)]
+    together = build_cells(configs, [build_federation(CONFIG)] * 3, grid_devices=4)
+    assert together.hyper.beta.tolist() == [1.0, 2.0, 3.0, 3.0]
+
+
+def test_a_federation_without_unlabeled_samples_has_no_teacher():
+    for settings, teacher in [({"method": "fedavg"}, False), ({"labeled_clients": 10}, False), ({}, True)]:
+        config = CONFIG.replace(**settings)
+        simulation = build_simulation(config, build_federation(config))
+        assert (simulation.state.clients.teacher is not None) == teacher
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_of_one_seed_share_partition_and_initial_model(method):
+    one, other = (build_simulation(c, build_federation(c)) for c in (CONFIG.replace(method=method), CONFIG))
+    chex.assert_trees_all_equal(one.state.model, other.state.model)
+    chex.assert_trees_all_equal(one.data, other.data)
+
+
+def test_a_warm_up_is_on_the_labeled_clients_alone_and_nothing_goes_wrong_in_it():
+    config = CONFIG.replace(warmup_rounds=2, drop_rate=0.5, byzantine=2, labeled_clients=3)
+    simulation = build_simulation(config, build_federation(config))
+    subsets = simulation.warmup.method.sample(jax.random.key(0), simulation.data)
+    np.testing.assert_array_equal(subsets[0], np.flatnonzero(simulation.data.labeled))
+    assert subsets.shape == (1, 3)
+    assert simulation.warmup.method.teacher == "none"
+    assert (simulation.algorithm.faults.drops, simulation.warmup.faults.drops) == (True, False)
+    assert simulation.warmup.faults.attack is None
+
+
+def test_a_simulation_starts_from_a_model_that_is_there(tmp_path):
+    config = CONFIG.replace(init_from=str(tmp_path / "nowhere"))
+    with pytest.raises(SettingError, match=r"--init-from .*nowhere: is not a run directory"):
+        build_simulation(config, build_federation(config))
+
+
+def test_labels_of_any_whole_type_are_hidden():
+    dataset = build_federation(CONFIG).dataset
+    small = dataset._replace(train_labels=dataset.train_labels.astype(np.uint8))
+    hidden = build_simulation(CONFIG, build_federation(CONFIG, dataset=small)).data.labels
+    assert set(np.unique(hidden)) == {-1, 0, 1, 2}
+
+
+def test_a_federation_has_as_many_clients_as_the_config():
+    federation = build_federation(CONFIG.replace(clients=5))
+    with pytest.raises(SettingError, match="--clients 10: must be that of the federation, which has 5"):
+        build_simulation(CONFIG, federation)

@@ -1,0 +1,1 @@
+"""Tests of rscfed_jax.report."""
