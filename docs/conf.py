@@ -1,12 +1,14 @@
 """Sphinx: pages in Markdown, and two that are made of the code itself, the settings and the API reference."""
 
-import dataclasses
 import importlib
 import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import rscfed_jax as rj
+from rscfed_jax.config import SETTINGS
+from rscfed_jax.config.registry import METHODS
 
 HERE = Path(__file__).parent
 
@@ -26,19 +28,21 @@ autodoc_type_aliases = {"Array": "Array", "Model": "Model"}
 
 
 def write_settings() -> None:
-    """_settings.md: every setting of `Config`, by group."""
-    lines = []
-    fields = dataclasses.fields(rj.Config)
-    for group in dict.fromkeys(field.metadata["group"] for field in fields):
-        lines += [f"## {group.capitalize()}", ""]
-        for field in fields:
-            if field.metadata["group"] == group:
-                default = "" if field.default is None else f", default `{field.default}`"
-                texts = (field.metadata["kind"].allowed, field.metadata["help"])
-                allowed, help_text = (text.replace("[", "\\[") for text in texts)
-                lines.append(f"- `--{field.name.replace('_', '-')}`: {help_text} ({allowed}{default})")
-        lines.append("")
-    _write("_settings.md", lines)
+    """_settings.md: every setting, by group; those of the methods come last."""
+    of_methods = [setting for method in METHODS.declarations.values() for setting in method.settings]
+    groups: dict[str, list[str]] = {}
+    for setting in (*SETTINGS.values(), *of_methods):
+        default = "" if setting.default is None else f", default `{setting.default}`"
+        allowed, help_text = (text.replace("[", "\\[") for text in (setting.kind.allowed, setting.help))
+        line = f"- `{setting.flag}`: {help_text} ({allowed}{default})"
+        groups.setdefault(setting.group, []).append(line)
+    _write("_settings.md", [text for group, lines in groups.items() for text in (f"## {title(group)}", "", *lines, "")])
+
+
+def title(group: str) -> str:
+    """The heading of a group of settings; the name of a method keeps its letters."""
+    _, _, name = group.partition(" ")
+    return f"Method `{name}`" if name in METHODS.declarations else group.capitalize()
 
 
 def write_api() -> None:
@@ -60,7 +64,7 @@ def write_api() -> None:
         lines += [home, "-" * len(home), "", summary, ""]
         for name in names:
             thing = getattr(rj, name)
-            if isinstance(thing, dict):  # it has no docstring of its own
+            if isinstance(thing, Mapping):  # it has no docstring of its own
                 lines += [f".. py:data:: rscfed_jax.{name}", "", f"   A dictionary with the keys {', '.join(thing)}."]
             elif inspect.isclass(thing):
                 hidden = ", ".join(field_names(thing))
@@ -80,7 +84,10 @@ def field_names(cls: type) -> list[str]:
 def describe_fields(app, what, name, thing, options, lines) -> None:
     """Lists a class's fields with the comments beside them in the source."""
     if what == "class" and name != "rscfed_jax.Config" and field_names(thing):
-        source = inspect.getsource(thing)
+        try:
+            source = inspect.getsource(thing)
+        except OSError:  # a class that a function made has no source
+            source = ""
         lines.append("")
         for field in field_names(thing):
             comment = re.search(rf"^    {field}: .*?  # (.*)$", source, re.MULTILINE)

@@ -189,7 +189,9 @@ def assert_same_run(out, expected) -> None:
     assert summaries[0] == summaries[1]
     last = str(summaries[0]["rounds"])
     for item in ("state", "model", "best"):
-        one, other = (read_arrays(Path(place) / "checkpoints" / last / item / "arrays.npz") for place in (out, expected))
+        one, other = (
+            read_arrays(Path(place) / "checkpoints" / last / item / "arrays.npz") for place in (out, expected)
+        )
         for arrays in (one, other):
             arrays.pop("log", None)  # it holds seconds; its records are in metrics.jsonl as well
         chex.assert_trees_all_equal(one, other)
@@ -198,3 +200,21 @@ def assert_same_run(out, expected) -> None:
 def saved_rounds(out) -> list[int]:
     """The rounds of which a run directory holds a checkpoint."""
     return RunDirectory(out).saved_rounds
+
+
+# A method in a file of its own, with a number of its own.
+MINE = '''"""The supervised loss alone, weighed."""
+
+from rscfed_jax import Method, mean_teacher_loss
+
+NUMBERS = {"threshold": (0.9, "0..1", "factor of the loss")}
+
+
+def method(config):
+    return Method(objective=weighed, teacher="none")
+
+
+def weighed(network, model, step, hyper):
+    loss, told = mean_teacher_loss(network, model, step, hyper)
+    return hyper.own["threshold"] * loss, told
+'''

@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from rscfed_jax.cli.show_data import draw_partition, export_partition, print_dataset, print_partition
 from rscfed_jax.config import MAX_INT, Config, SettingError, read_size
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.data.dataset import Dataset, pixel_statistics
-from rscfed_jax.data.federation import Federation, build_federation
+from rscfed_jax.data.dataset import Dataset
+from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import dataset_of
-from rscfed_jax.data.partition import save_partition
 from rscfed_jax.report.tables import as_console, percent
 from rscfed_jax.runner import grid as grids
 from rscfed_jax.runner import table as tables
@@ -30,7 +28,6 @@ from rscfed_jax.storage.model_file import check_stored, check_target, is_model_f
 from rscfed_jax.storage.run_directory import RunDirectory, load_config, read_json, split_checkpoint
 from rscfed_jax.storage.tensorboard import EventLog
 
-MOST_CLASSES = 20  # that a table shows
 FIGURES = (".png", ".pdf", ".svg")
 
 
@@ -281,57 +278,15 @@ def data(arguments: argparse.Namespace) -> int:
     if arguments.figure and Path(arguments.figure).suffix not in FIGURES:
         raise SettingError("figure", arguments.figure, f"must end in one of {', '.join(FIGURES)}")
     federation = build_federation(config)
-    files = {"figure": (arguments.figure, _draw_partition), "export": (arguments.export, _export_partition)}
+    files = {"figure": (arguments.figure, draw_partition), "export": (arguments.export, export_partition)}
     files = {setting: (path, write) for setting, (path, write) in files.items() if path is not None}
     for setting, (path, write) in files.items():
         try:
             write(federation, path)
         except (OSError, ValueError) as error:
             raise SettingError(setting, path, f"cannot be written: {error}") from None
-    _print_dataset(config, federation.dataset)
-    _print_partition(federation)
+    print_dataset(config, federation.dataset)
+    print_partition(federation)
     for setting, (path, _) in files.items():
         print(f"{setting}: {path}")
     return 0
-
-
-def _draw_partition(federation: Federation, path: str) -> None:
-    from rscfed_jax.report.plots import plot_partition
-
-    plot_partition(federation.class_counts, federation.labeled, path)
-
-
-def _export_partition(federation: Federation, path: str) -> None:
-    save_partition(path, federation.samples)
-
-
-def _print_dataset(config: Config, dataset: Dataset) -> None:
-    shape = "x".join(map(str, dataset.train_images.shape[1:]))
-    print(f"{config.dataset}: {dataset.origin or 'drawn at random'}")
-    print(f"{len(dataset.train_images)} training and {len(dataset.test_images)} test images, {shape}")
-    mean, std = pixel_statistics(dataset.train_images)
-    for name, own, constants in (("mean", mean, dataset.mean), ("standard deviation", std, dataset.std)):
-        in_use = "these are in use" if constants is None else f"in use: {_numbers(constants)}"
-        print(f"{name} of the training images: {_numbers(own / 255)}; {in_use}")
-    counts = [np.bincount(dataset.train_labels, minlength=dataset.classes), dataset.test_counts]
-    names = dataset.class_names or [""] * dataset.classes
-    shown = min(dataset.classes, MOST_CLASSES)
-    print(f"{'class':>6} {'train':>7} {'test':>7}")
-    for label in range(shown):
-        print(f"{label:>6} {counts[0][label]:>7} {counts[1][label]:>7}  {names[label]}".rstrip())
-    if dataset.classes > shown:
-        print(f"(classes {shown} to {dataset.classes - 1} not shown)")
-
-
-def _numbers(values: Sequence[float] | np.ndarray) -> str:
-    return " ".join(f"{value:.4f}" for value in values)
-
-
-def _print_partition(federation: Federation) -> None:
-    counts = federation.class_counts
-    width = max(5, len(str(counts.max())) + 1)
-    shown = range(min(federation.dataset.classes, MOST_CLASSES))
-    print(f"{'client':>6} {'labels':>6} {'size':>6}  " + "".join(f"{label:>{width}}" for label in shown))
-    for client, visible in enumerate(federation.label_visible):
-        row = "".join(f"{counts[client, label]:>{width}}" for label in shown)
-        print(f"{client:>6} {visible.sum():>6} {len(visible):>6}  {row}")

@@ -37,10 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         methods = [METHODS.find(path) for path in method_files(argv)]
+        parser = _parser([setting for method in methods for setting in method.settings])
     except SettingError as error:
         print(f"rscfed-jax: error: {error}", file=sys.stderr)
         return 2
-    arguments = _parser([setting for method in methods for setting in method.settings]).parse_args(argv)
+    except argparse.ArgumentError as error:
+        files, flag = ", ".join(method_files(argv)), error.argument_name
+        print(f"rscfed-jax: error: --method {files}: a number would be {flag}, a flag already", file=sys.stderr)
+        return 2
+    arguments = parser.parse_args(argv)
     arguments.methods = [str(method.path) for method in methods]
     try:
         code = arguments.run(arguments)

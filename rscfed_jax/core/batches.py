@@ -1,5 +1,6 @@
 """From a client's samples to batches: what it holds, in which order, in which views, and what `prepare` says of it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -144,8 +145,11 @@ def luck_of_samples(key: Array, positions: Array) -> Array:
     return jax.vmap(lambda place: jax.random.uniform(jax.random.fold_in(key, place), (3,), jnp.float32))(positions).T
 
 
-def prepare(batches: Batches, key: Array, step: Step, hyper: Hyper) -> Prepared:
-    """One pass over a client's samples before its first step, in the order in which it holds them."""
+def prepare(batches: Batches, key: Array, see: Callable[..., Step], hyper: Hyper) -> Prepared:
+    """One pass over a client's samples before its first step, in the order in which it holds them.
+
+    `see(key=..., batch=...)` makes the step that the method's `prepare` sees.
+    """
     algorithm, holding, data, _ = batches
     ask, size = algorithm.method.prepare, algorithm.batch_size
     assert ask is not None
@@ -155,8 +159,8 @@ def prepare(batches: Batches, key: Array, step: Step, hyper: Hyper) -> Prepared:
         valid = places < holding.size
         positions = jnp.where(valid, places, 0)
         batch = batches.look(own_key, positions, valid, hyper, own_luck=luck_of_samples(key, positions))
-        now = step._replace(key=jax.random.fold_in(own_key, OBJECTIVE), batch=batch)
-        verdict = ask(algorithm.network, now, hyper)
+        step = see(key=jax.random.fold_in(own_key, OBJECTIVE), batch=batch)
+        verdict = ask(algorithm.network, step, hyper)
         visible = batch.labels >= 0
         labels = jnp.where(visible, batch.labels, verdict.labels).astype(jnp.int32)
         return labels, verdict.keep | visible, (verdict.statistics, verdict.news)

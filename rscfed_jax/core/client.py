@@ -3,6 +3,8 @@
 Pure functions of one client; `rscfed_jax.core.client_axis` runs many of them at once.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -67,10 +69,8 @@ def train_client(
     holding = holding_of(client, data)
     learning_rate = jnp.where(holding.labeled, hyper.lr_labeled, hyper.lr_unlabeled)
     epochs = algorithm.epochs if method.epochs is None else method.epochs(holding.labeled, hyper).astype(jnp.int32)
-    # What every step of this client knows.
-    lesson = Step(
-        key=key,
-        batch=None,  # type: ignore[arg-type]  # each step has its own
+    see = partial(  # what every step of this client knows
+        Step,
         teacher=broadcast.model if method.teacher == "frozen" else None,
         sent=broadcast.model,
         round=broadcast.round,
@@ -79,8 +79,8 @@ def train_client(
     )
     batches = Batches(algorithm, holding, data)
     if method.prepare is not None:
-        prepared = prepare(batches, jax.random.fold_in(key, PREPARATION), lesson, hyper)
-        batches, lesson = batches._replace(prepared=prepared), lesson._replace(statistics=prepared.statistics)
+        prepared = prepare(batches, jax.random.fold_in(key, PREPARATION), see, hyper)
+        batches, see = batches._replace(prepared=prepared), partial(see, statistics=prepared.statistics)
     steps = batches.steps()
 
     def epoch(number: Array, carry: tuple) -> tuple:
@@ -91,7 +91,7 @@ def train_client(
             model, client, tally, losses, news = carry
             step_key = jax.random.fold_in(batch_key, i)
             batch = batches.take(step_key, order, i, hyper)
-            now = lesson._replace(key=jax.random.fold_in(step_key, OBJECTIVE), batch=batch, tally=tally)
+            now = see(key=jax.random.fold_in(step_key, OBJECTIVE), batch=batch, tally=tally)
             model, client, told = train_step(algorithm, model, client, now, learning_rate, hyper)
             losses = jax.tree.map(jnp.add, losses, told.losses)
             return model, client, tally if told.tally is None else told.tally, losses, added(news, told.news)

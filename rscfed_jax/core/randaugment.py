@@ -5,8 +5,8 @@ https://arxiv.org/abs/1708.04552
 
 The variant of most PyTorch versions of FixMatch: two operations of fourteen, each used with probability 1/2 at one of
 nine strengths, then a grey square of half the image's side. Operations have Pillow's results, up to one level of 255.
-Choice: the geometry of both operations comes first, as one affine map with one rounding to the nearest pixel; then their
-colours, in the order drawn.
+Choice: the geometry of both operations comes first, as one affine map with one rounding to the nearest pixel; then
+their colours, in the order drawn.
 """
 
 import jax
@@ -39,7 +39,7 @@ def strong(key: Array, pixels: Array) -> Array:
 
 
 def affine_maps(operation: Array, strength: Array, *, side: int) -> Array:
-    """[B, 2, 3] maps from a new pixel's place (x, y, 1), from the image's centre, to the old one; DRAWN of them in turn."""
+    """[B, 2, 3] maps from a new pixel's place (x, y, 1), seen from the image's centre, to the old one."""
     whole = jnp.broadcast_to(jnp.eye(3), (operation.shape[1], 3, 3))
     for number in range(DRAWN):
         is_, level = {name: operation[number] == NAMES.index(name) for name in GEOMETRY}, strength[number]
@@ -104,7 +104,7 @@ def smoothed(pixels: Array) -> Array:
         for dy in range(3)
         for dx in range(3)
     ]
-    inner = jnp.floor(sum(parts) / 13 + 0.5)  # type: ignore[arg-type]
+    inner = jnp.floor(sum(parts) / 13 + 0.5)
     return pixels.at[:, 1:-1, 1:-1].set(inner)
 
 

@@ -20,9 +20,7 @@ HIDDEN = -1  # the label that training sees in place of a hidden one
 SHARED = ("images", "positions", "mean", "std")
 
 
-def train_table(
-    federations: Sequence[Federation], *, image_size: int, resize_to: int | None = None
-) -> dict[str, Any]:
+def train_table(federations: Sequence[Federation], *, image_size: int, resize_to: int | None = None) -> dict[str, Any]:
     """The training samples of G federations of N clients, all of one data set.
 
     Client i holds the samples starts[i] to starts[i] + sizes[i]; S is the number of samples of the largest federation.

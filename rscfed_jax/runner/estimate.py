@@ -186,6 +186,8 @@ def measure_step(config: Config, classes: int, parts: Parts, *, own: Own = NOTHI
             class_counts=jnp.zeros(classes, jnp.int32),
             tally=None if method.tally is None else method.tally(network, model),
         )
+        if method.prepare is not None:  # each sample is asked about once in an epoch, as it is trained on once
+            now = now._replace(statistics=method.prepare(network, now, hyper).statistics)
         return train_step(algorithm, model, client, now, hyper.lr_labeled, hyper)
 
     counts = []

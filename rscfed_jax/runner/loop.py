@@ -3,29 +3,25 @@
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rscfed_jax.config import Config
 from rscfed_jax.config.files import write_json
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.program import run_cells
 from rscfed_jax.core.types import Array, RoundReport
-from rscfed_jax.data.federation import Federation
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.runner.build import NOTHING_OWN, Own, Simulation, build_cells
-from rscfed_jax.runner.history import DivergedError, History, Record, check_finite, summarise
-from rscfed_jax.runner.processes import any_of_them, from_the_first
+from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
+from rscfed_jax.runner.history import DivergedError, History, check_finite, summarise
+from rscfed_jax.runner.processes import any_of_them
 from rscfed_jax.runner.progress import RunProgress
 from rscfed_jax.runner.result import Result
-from rscfed_jax.runner.snapshot import ITEMS, Snapshot, put_all, take_all, take_clients, with_numbers
-from rscfed_jax.storage.checkpoint import Checkpoints, newest_common
-from rscfed_jax.storage.run_directory import RunDirectory
+from rscfed_jax.storage.checkpoint import Checkpoints
 
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
 _COMPILED: dict[Hashable, Any] = {}  # experiments of one process that are alike share a program
@@ -33,26 +29,6 @@ _COMPILED: dict[Hashable, Any] = {}  # experiments of one process that are alike
 
 class Stopped(Exception):  # noqa: N818 - as StopIteration, no error
     """The run was asked to stop and has done so; the message says what was saved."""
-
-
-@dataclass
-class Experiment:
-    """One of the experiments that run together: what it is, where its files go, and what it has found so far."""
-
-    config: Config
-    federation: Federation
-    directory: RunDirectory | None = None  # nothing is written without one
-    name: str = "the run"
-    of_many: bool = False  # others continue when this one diverges
-    on_record: Callable[[Record], None] = lambda record: None
-    checkpoints: Checkpoints | None = None
-    history: History = None  # type: ignore[assignment]  # set before the first round
-    diverged: DivergedError | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether its model is still finite."""
-        return self.diverged is None
 
 
 def run_together(
@@ -261,16 +237,7 @@ class Loop:
         return max((each.history.records[-1]["accuracy"] for _, each in self._active()), default=float("nan"))
 
     def _save(self) -> None:
-        """Starts to write the state of each experiment into its own directory."""
-        host, begun = take_all(self.axis, self.state)
-        for number, experiment in self._active():
-            rows, clients = take_clients(self.axis, self.state.clients, number, begun)
-            if experiment.checkpoints is not None:
-                own = jax.tree.map(lambda leaf, number=number: leaf[number], host)
-                history = experiment.history
-                items = Snapshot(own._replace(clients=clients), rows, history).to_arrays(experiment.config)
-                accuracy = {record["round"]: record["accuracy"] for record in history.trained}
-                experiment.checkpoints.save(self.round, items, accuracy=accuracy)
+        save_all(self.experiments, self.axis, self.state, self.round)
 
     def _wait(self) -> None:
         for experiment in self.experiments:
@@ -279,31 +246,10 @@ class Loop:
 
     def _restore(self) -> bool:
         """Goes back to the newest checkpoint that all experiments have; whether there was one."""
-        writers = [each.checkpoints for each in self.experiments if each.checkpoints is not None]
-        found = newest_common(writers, ITEMS, lambda text: self.shown.say(text, always=True))
-        named = {
-            f"{number}.{item}.{name}": leaf
-            for number, items in enumerate(found[1] if found else [])
-            for item, arrays in items.items()
-            for name, leaf in arrays.items()
-        }
-        together = from_the_first(named or None)
-        if together is None:
+        restored = restore_all(self.experiments, self.axis, self.state, lambda text: self.shown.say(text, always=True))
+        if restored is None:
             return False
-        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), with_numbers(self.state))
-        snapshots = []
-        for number, experiment in enumerate(self.experiments):
-            items = {item: _below(together, f"{number}.{item}.") for item in ITEMS}
-            out = None if experiment.directory is None else experiment.directory.path
-            snapshot = Snapshot.from_arrays(items, like, clients=self.config.clients, out=out)
-            snapshots.append(snapshot)
-            experiment.history = snapshot.history
-            if experiment.directory is not None:
-                experiment.directory.rewrite_metrics(experiment.history.records)
-            if experiment.checkpoints is not None:
-                experiment.checkpoints.forget_after(int(snapshot.state.round))
-        self.state = put_all(self.axis, self.state, snapshots)
-        self.round = int(snapshots[0].state.round)
+        self.state, self.round = restored
         self.shown.begin_at(max(self.round, 0))
         return True
 
@@ -335,8 +281,3 @@ class Loop:
                 config, history.records, summary, model, history.best_model, confusions[number], simulation, number
             )
         return results
-
-
-def _below(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """The arrays whose names begin with the prefix, without it."""
-    return {name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)}

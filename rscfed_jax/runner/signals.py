@@ -47,7 +47,11 @@ class StopSignals:
                 if self.number is not None:
                     os._exit(128 + received[0])
                 self.number = received[0]
-                print("finishing the current rounds, then stopping; signal again to stop immediately", file=sys.stderr, flush=True)
+                print(
+                    "finishing the current rounds, then stopping; signal again to stop immediately",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:

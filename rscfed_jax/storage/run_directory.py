@@ -13,7 +13,7 @@ from typing import Any
 
 from rscfed_jax.config import HASHES, SETTINGS, Config, SettingError
 from rscfed_jax.config.files import write_json, write_whole
-from rscfed_jax.config.registry import METHODS, NO_FILE, metrics
+from rscfed_jax.config.registry import METHODS, NO_FILE, is_path, metrics
 from rscfed_jax.storage.checkpoint import round_of, rounds_in
 
 COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: sent so far
@@ -245,6 +245,9 @@ def stored_config(path: Path, *, setting: str) -> Config:
     The settings of a method of the user's own are all known; its file is not read.
     """
     stored = read_json(path, setting=setting)
+    for name in ("method", "model"):
+        if is_path(stored.get(name)) and stored.get(f"{name}_hash") is None:
+            raise SettingError(setting, path.parent, f"config.json there names a file as its {name}: it is never run")
     method = str(stored.get("method", SETTINGS["method"].default))
     own = {name for name in stored if name.startswith(f"{method}_")}
     if stored.get("method_hash") is None and method in METHODS.declarations:

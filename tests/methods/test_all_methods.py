@@ -1,125 +1,108 @@
-"""Generic tests over the table of all methods."""
+"""Generic tests over the table of all methods, and a line or two about those that need no file of their own."""
 
-import dataclasses
-
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rscfed_jax import config as settings
 from rscfed_jax.config import Config
-from rscfed_jax.methods import METHODS
-from rscfed_jax.core.repeat import share
-from rscfed_jax.core.round import one_round, scan_rounds
-from tests.conftest import CLASSES, Tiny, assert_trees_close, assert_trees_equal, ragged_federation
-from tests.test_rounds import FixedSubsets
-
-once = jax.jit(one_round, static_argnames="algorithm")
+from rscfed_jax.core.aggregation import Members
+from rscfed_jax.core.method import Server
+from rscfed_jax.methods.registry import METHODS
+from tests.helpers import Tiny, once
 
 
-def test_every_method_can_be_named():
-    assert tuple(METHODS) == settings.METHODS
+def built(name, **settings):
+    """A small simulation and its algorithm."""
+    config = {"method": name, "subsets": 2, "subset_size": 3} | settings
+    tiny = Tiny(**config)
+    return tiny, tiny.algorithm(method=METHODS[name](Config(**config)))
+
+
+@pytest.fixture(scope="module")
+def rounds():
+    """Every method's simulation, algorithm, first state and what two rounds make of it; each is run when asked for."""
+    done = {}
+
+    def run(name):
+        if name not in done:
+            tiny, algorithm = built(name)
+            state = start = tiny.state(algorithm)
+            for _ in range(2):
+                state, report = once(algorithm, state, tiny.data, tiny.hyper)
+            done[name] = tiny, algorithm, start, state, report
+        return done[name]
+
+    return run
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_round_keeps_the_shapes_of_the_state_and_scan_equals_loop(name):
-    tiny = Tiny()
-    algorithm = tiny.algorithm(method=METHODS[name](Config(subsets=2, subset_size=3)))
-    state = tiny.state(algorithm)
-    looped = state
-    for _ in range(3):
-        looped, report = once(algorithm, looped, tiny.data, tiny.hyper)
-    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), looped) == jax.tree.map(
-        lambda leaf: (leaf.shape, leaf.dtype), state
-    )
+def test_rounds_keep_the_shapes_of_the_state_and_move_a_finite_model(rounds, name):
+    _, _, start, after, report = rounds(name)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after._replace(key=None), start._replace(key=None))
+    assert bool(report.finite)
+    assert not report.broken.any()
     np.testing.assert_allclose(report.weights.sum(axis=1), 1, atol=1e-5)
-    scan = jax.jit(scan_rounds, static_argnames=("algorithm", "rounds"))
-    scanned, _ = scan(algorithm, state, tiny.data, tiny.hyper, rounds=3)
-    assert_trees_close(scanned.model, looped.model, atol=1e-5)
+    moved = jax.tree.map(lambda new, old: float(jnp.abs(new - old).max()), after.model, start.model)
+    assert max(jax.tree.leaves(moved)) > 1e-4
 
 
-def test_sso_is_rscfed_with_beta_zero():
-    tiny = Tiny(beta=0.0)
-    models = []
-    for name in ("rscfed", "sso"):
-        algorithm = tiny.algorithm(method=METHODS[name](Config(subsets=2, subset_size=3)))
-        state, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
-        models.append(state.model)
-    assert_trees_close(*models, atol=1e-5)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_initial_model_is_the_same_for_every_method_of_a_seed(name):
+    tiny, algorithm = built(name)
+    _, other = built("rscfed")
+    chex.assert_trees_all_equal(tiny.state(algorithm).model, tiny.state(other).model)
 
 
-def test_fedavg_trains_the_labeled_clients_alone():
-    tiny = Tiny()
-    algorithm = tiny.algorithm(method=METHODS["fedavg"](Config()))
-    state, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_clients_does_not_matter_to_the_server(name):
+    tiny, algorithm = built(name)
+    method, network, rng = algorithm.method, tiny.network, np.random.default_rng(0)
+    model = tiny.state(algorithm).model
+    memory = method.memory(network, model)
+
+    def some(leaf):
+        return jnp.asarray(rng.uniform(0.1, 1, (1, 4, *leaf.shape)), leaf.dtype)
+
+    models, news = jax.tree.map(some, (model, method.zero_news(network, jnp.float32)))
+    members = Members(jnp.array([[3, 90, 40, 8]]), jnp.array([[True, False, False, True]]), jnp.ones((1, 4), bool), news)
+
+    @jax.jit
+    def serve(models, members):
+        consensus = jax.vmap(method.aggregate, in_axes=(0, 0, None))(models, members, tiny.hyper)
+        mean = jax.tree.map(lambda leaf: leaf[0], consensus.model)
+        if method.serve is None:
+            return mean, memory
+        return method.serve(Server(jnp.int32(3), model, mean, memory), members, tiny.hyper)
+
+    order = jnp.array([2, 0, 3, 1])
+    shuffled = jax.tree.map(lambda leaf: leaf[:, order], (models, members))
+    chex.assert_trees_all_close(serve(models, members), serve(*shuffled), atol=1e-5)
+
+
+def test_sso_is_rscfed_with_beta_zero(rounds):
+    _, _, _, sso, _ = rounds("sso")
+    tiny, algorithm, state, _, _ = rounds("rscfed")
+    zero = tiny.hyper._replace(beta=jnp.float32(0), beta_labeled=jnp.float32(0))
+    for _ in range(2):
+        state, _ = once(algorithm, state, tiny.data, zero)
+    chex.assert_trees_all_close(state.model, sso.model, atol=1e-5)
+
+
+def test_fedavg_trains_the_labeled_clients_alone_and_without_a_teacher(rounds):
+    _, _, _, after, report = rounds("fedavg")
     assert report.subsets.tolist() == [[1, 4]]
-    assert jnp.flatnonzero(state.clients.step).tolist() == [1, 4]
+    momentum = jnp.abs(after.clients.optimizer[2][0].trace["l3"]["kernel"]).sum(axis=(1, 2))
+    assert jnp.flatnonzero(momentum).tolist() == [1, 4]
+    assert after.clients.teacher is None
+    assert np.isnan(report.consistency_loss)
+    np.testing.assert_allclose(report.weights, [[17 / 27, 10 / 27]], rtol=1e-6)
 
 
-def test_fed_consist_gives_the_labeled_clients_half_of_the_weight_or_their_data_amount():
-    for labeled_share, expected in ((0.5, 0.5), ("off", 27 / 63)):
-        tiny = Tiny(labeled_share=labeled_share)
-        algorithm = tiny.algorithm(method=METHODS["fed_consist"](Config()))
-        _, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
-        assert report.subsets.tolist() == [[0, 1, 2, 3, 4]]
-        assert float(report.weights[0, [1, 4]].sum()) == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_hidden_labels_cannot_influence_any_method(name):
-    algorithm = None
-    models = []
-    for shuffle in (False, True):
-        federation = ragged_federation()
-        if shuffle:
-            labels = federation.dataset.train_labels.copy()
-            hidden = ~np.concatenate(federation.label_visible)
-            labels[hidden] = (labels[hidden] + 1) % CLASSES
-            federation = federation._replace(dataset=federation.dataset._replace(train_labels=labels))
-        tiny = Tiny(federation)
-        algorithm = algorithm or tiny.algorithm(method=METHODS[name](Config(subsets=2, subset_size=3)))
-        state, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
-        models.append(state.model)
-    assert_trees_equal(*models)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_order_of_clients_does_not_matter(name):
-    """The same clients, their ids and so their keys with them, in another order agree on the same model."""
-    tiny = Tiny()
-    method = METHODS[name](Config(subsets=2, subset_size=3))
-    subsets = method.sample(jax.random.key(0), tiny.data)
-    models = []
-    for order in (subsets, jnp.roll(subsets, 1, axis=1)):
-        fixed = dataclasses.replace(method, sample=FixedSubsets(tuple(map(tuple, order.tolist()))))
-        algorithm = tiny.algorithm(method=fixed)
-        state, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
-        models.append(state.model)
-    assert_trees_close(*models, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_one_subset_of_one_client_gives_that_clients_model(name):
-    tiny = Tiny()
-    method = METHODS[name](Config(subsets=2, subset_size=3))
-    models = []
-    for copies in (1, 2):  # the mean of two alike subsets is the model of one
-        fixed = dataclasses.replace(method, sample=Fixed((3,), copies))
-        algorithm = tiny.algorithm(method=fixed, repeat=share)
-        state, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
-        assert report.weights.tolist() == [[1.0]] * copies
-        models.append(state.model)
-    assert_trees_close(*models, atol=1e-6)
-
-
-@dataclasses.dataclass(frozen=True)
-class Fixed:
-    """A sampler that always draws the same subset, so many times."""
-
-    ids: tuple
-    copies: int = 1
-
-    def __call__(self, key, data):
-        """[M, K] client ids."""
-        return jnp.tile(jnp.array(self.ids, jnp.int32), (self.copies, 1))
+def test_fed_consist_gives_the_labeled_clients_half_of_the_weight_or_their_data_amount(rounds):
+    tiny, algorithm, state, _, report = rounds("fed_consist")
+    assert report.subsets.tolist() == [[0, 1, 2, 3, 4]]
+    assert float(report.weights[0, [1, 4]].sum()) == pytest.approx(0.5, abs=1e-5)
+    _, report = once(algorithm, state, tiny.data, tiny.hyper._replace(labeled_share=jnp.float32(-1)))
+    np.testing.assert_allclose(report.weights, [tiny.data.sizes / 63], atol=1e-5)

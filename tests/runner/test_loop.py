@@ -71,7 +71,7 @@ def test_a_stop_in_the_last_rounds_lets_the_run_come_to_its_end(tmp_path, whole)
 def test_a_run_stopped_in_its_warm_up_is_saved_and_resumes_bit_for_bit(tmp_path, capfd, warm, every, chunks, saved):
     out = tmp_path / "run"
     config = WARM.replace(checkpoint_every=every)
-    with pytest.raises(rj.Stopped, match="^stopped in the warm-up$"):
+    with pytest.raises(rj.Stopped, match=r"^stopped in the warm-up$"):
         rj.train(config, out=out, stop=StopAfter(chunks))
     assert saved_rounds(out) == saved
     assert records_of(out) == []

@@ -1,5 +1,7 @@
 """What a run returns."""
 
+import chex
+import jax
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ def result():
     """The second of two experiments that ran together, before their first round."""
     configs = [CONFIG, CONFIG.replace(seed=4)]
     cells = build_cells(configs, [build_federation(config) for config in configs])
-    model = {"params": {name: {k: v[1] for k, v in layer.items()} for name, layer in cells.state.model["params"].items()}}
+    model = jax.tree.map(lambda leaf: leaf[1], cells.state.model)
     return Result(configs[1], [], {}, model, model, np.zeros((3, 3)), cells, 1)
 
 
@@ -46,5 +48,5 @@ def test_other_arrays_are_refused(result, images):
 def test_the_simulation_is_that_of_the_experiment_alone(result):
     simulation = result.simulation
     assert simulation.state.round.shape == ()
-    np.testing.assert_array_equal(simulation.state.model["params"]["l3"]["kernel"], result.model["params"]["l3"]["kernel"])
+    chex.assert_trees_all_equal(simulation.state.model, result.model)
     assert simulation.data.sizes.shape == (10,)

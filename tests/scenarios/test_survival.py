@@ -13,6 +13,7 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax.runner import loop
+from rscfed_jax.runner.history import History
 from tests.helpers import ROOT, SMALL, StopAfter, assert_same_run, flags_of, records_of, run, saved_rounds
 
 SETTINGS = SMALL | {"rounds": 10, "checkpoint_every": 3}
@@ -211,13 +212,13 @@ def test_a_global_model_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_p
     out = tmp_path / "run"
     with pytest.raises(rj.Stopped):
         rj.train(CONFIG, out=out, stop=StopAfter(1))
-    add_rounds = loop.History.add_rounds
+    add_rounds = History.add_rounds
 
     def break_round_5(self, reports, *, first):
         finite = np.arange(first, first + len(reports.finite)) < 5
         add_rounds(self, reports._replace(finite=finite, broken=reports.subsets == 2), first=first)
 
-    monkeypatch.setattr(loop.History, "add_rounds", break_round_5)
+    monkeypatch.setattr(History, "add_rounds", break_round_5)
     assert run("train", *flags_of(SETTINGS), "--out", out, "--quiet", "--resume") == 3
     [said] = capsys.readouterr().err.splitlines()
     assert "no longer finite after round 5; the clients whose model was not finite or infinitely far away: 2" in said

@@ -1,0 +1,89 @@
+"""The command line: its flags, its help and its exit codes."""
+
+import pytest
+
+from rscfed_jax import cli
+from rscfed_jax.cli import commands, parser
+from rscfed_jax.cli.parser import default_note, method_files
+from rscfed_jax.config import SETTINGS
+from rscfed_jax.config.registry import METHODS
+from tests.helpers import MINE, run
+
+COMMANDS = ["train", "evaluate", "reproduce", "grid", "plan", "export", "report", "data"]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=" ".join)
+def test_help_everywhere(capsys, command):
+    assert run(*command, "--help") == 0
+    assert "usage: rscfed-jax" in capsys.readouterr().out
+
+
+def test_help_of_train_names_every_setting_and_those_of_all_methods(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    run("train", "--help")
+    text = capsys.readouterr().out
+    for setting in (*SETTINGS.values(), *(own for method in METHODS.declarations.values() for own in method.settings)):
+        assert f"{setting.flag} " in text or f"{setting.flag}," in text, setting.flag
+        assert default_note(setting)[:30] in " ".join(text.split())
+    assert "--fedirm-factor F" in text
+
+
+def test_help_names_the_settings_of_a_users_method(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(MINE)
+    for command in ("train", "grid", "plan"):
+        assert run(command, "--method", tmp_path / "mine.py", "--help") == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "--mine-threshold F factor of the loss (default 0.9)" in text
+
+
+def test_notes_tell_defaults_that_presets_data_sets_and_methods_have_instead():
+    assert default_note(SETTINGS["beta_labeled"]).startswith(" (published 100")
+    assert default_note(SETTINGS["flip"]) == " (default false; published true)"
+    assert default_note(SETTINGS["resize"]).startswith(" (default 5/4 of --image-size")
+    assert "fedirm 0.99" in default_note(SETTINGS["ema"])
+    assert default_note(SETTINGS["partition_file"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "files"),
+    [
+        (["train", "--method", "./mine.py"], ["./mine.py"]),
+        (["train", "--method=a/b.py", "--rounds", "3"], ["a/b.py"]),
+        (["grid", "--set", "method=sso, a.py,b.py", "--method", "a.py"], ["a.py", "b.py"]),
+        (["grid", "--set=method=a.py", "--set", "model=net.py"], ["a.py"]),
+        (["train", "--method", "rscfed", "--model", "net.py"], []),
+        (["train", "--method"], []),
+    ],
+)
+def test_files_of_methods_are_found_before_the_flags_are_known(argv, files):
+    assert method_files(argv) == files
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "rscfed-jax train: stopped\n"),
+        (ZeroDivisionError("no"), 1, "ZeroDivisionError: no\n"),
+        (None, 0, ""),
+    ],
+)
+def test_the_exit_code_tells_how_a_command_ended(monkeypatch, capsys, error, code, said):
+    def end(arguments):
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr(commands, "train", end)
+    assert run("train") == code
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_abbreviations_are_not_guessed(capsys):
+    assert run("train", "--round", "3") == 2
+    assert "unrecognized arguments: --round 3" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys):
+    assert run("--version") == 0
+    assert capsys.readouterr().out.strip()[0].isdigit()
+    assert cli.main is parser.main

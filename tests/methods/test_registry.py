@@ -1,0 +1,56 @@
+"""The methods of the package by name."""
+
+from collections.abc import Mapping
+
+import pytest
+
+import rscfed_jax as rj
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.config.registry import METHODS as FILES
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.sampling import SAMPLERS
+from rscfed_jax.methods.registry import METHODS, method_of
+from tests.helpers import TinyNetwork
+
+
+def test_the_table_of_methods_is_a_mapping_of_all_files():
+    assert rj.METHODS is METHODS
+    assert isinstance(METHODS, Mapping)
+    assert {"fedavg", "fed_consist", "fedirm", "sso", "rscfed"} <= set(METHODS)
+    assert len(METHODS) == len(list(METHODS)) == len(FILES.declarations)
+    assert METHODS.get("no_such_method") is None
+    with pytest.raises(KeyError, match="no_such_method"):
+        METHODS["no_such_method"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_equal_configs_build_equal_methods_that_share_a_program(name):
+    config = {"method": name, "subsets": 2, "subset_size": 3}
+    one, other = (method_of(Config(**config)) for _ in range(2))
+    assert one == other == METHODS[name](Config(**config))
+    algorithms = {Algorithm(method, TinyNetwork(), image_size=16, batch_size=8) for method in (one, other)}
+    assert len(algorithms) == 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_the_name_of_its_file_and_the_sampler_that_the_file_declares(name):
+    config = Config(method=name)
+    method = method_of(config)
+    assert method.name == name
+    assert method.sample == SAMPLERS[FILES.declarations[name].get("SAMPLES", "subsets")](config)
+
+
+def test_a_method_can_be_asked_for_with_the_config_of_another():
+    config = Config(method="fedirm", fedirm_factor=3.0, subsets=2)
+    assert METHODS["rscfed"](config) == method_of(Config(method="rscfed", subsets=2))
+
+
+def test_a_choice_of_a_config_makes_another_method():
+    assert method_of(Config(distance="l2")) != method_of(Config(distance="sum"))
+    assert method_of(Config(subsets=2)) != method_of(Config(subsets=3))
+
+
+def test_a_config_that_knows_only_the_hash_of_a_file_asks_for_the_file():
+    stored = Config(method="mine", method_hash="0123456789abcdef")
+    with pytest.raises(SettingError, match="--method mine: is not built in: give the file it came from"):
+        method_of(stored)
