@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import chex
@@ -23,10 +24,12 @@ from rscfed_jax.core.round import init_state, one_round
 from rscfed_jax.core.sampling import RandomSubsets
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.loaders.synthetic import synthetic
+from rscfed_jax.models.registry import model_like
 from rscfed_jax.models.resnet18 import BatchNorm
 from rscfed_jax.models.simple_cnn import SimpleCNN
 from rscfed_jax.runner.build import to_device
-from rscfed_jax.storage.checkpoint import read_arrays
+from rscfed_jax.runner.snapshot import flat
+from rscfed_jax.storage.checkpoint import Checkpoints, read_arrays
 from rscfed_jax.storage.run_directory import RunDirectory
 
 SIZES = (3, 17, 8, 25, 10)  # fewer than a batch, a short last batch, exactly a batch, ...
@@ -164,11 +167,16 @@ def save_npz(path, **changes) -> None:
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
 
 
+def samples_of(page: Path) -> tuple[dict[str, str], str]:
+    """The Python of a page: files that its reader saves, by name, and what the reader types in one session."""
+    found = re.findall(r"^(?:<!-- file: (\S+) -->\n)?```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return {name: text for name, text in found if name}, "\n".join(text for name, text in found if not name)
+
+
 def names_used(source: str) -> set[str]:
-    """The attributes of `rj` in a source text, and the modules of the package that it imports."""
-    nodes = list(ast.walk(ast.parse(source)))
-    used = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "rj"}
-    return used | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and "rscfed_jax" in node.module}
+    """The attributes of `rj` in a source text."""
+    nodes = ast.walk(ast.parse(source))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "rj"}
 
 
 class Lookup:
@@ -218,3 +226,13 @@ def weighed(network, model, step, hyper):
     loss, told = mean_teacher_loss(network, model, step, hyper)
     return hyper.own["threshold"] * loss, told
 '''
+
+
+def store_model(out, settings, *, round_=4) -> dict:
+    """Writes the checkpoint of a round, with a model of the paper's CNN for these settings, and returns the model."""
+    like = model_like(SimpleCNN(classes=3), Config(**settings), 3)
+    rng = np.random.default_rng(0)
+    model = jax.tree.map(lambda leaf: rng.normal(0, 0.1, leaf.shape).astype(leaf.dtype), like)
+    with Checkpoints(Path(out) / "checkpoints") as checkpoints:
+        checkpoints.save(round_, {"model": flat(model), "best": flat(model), "state": {}}, accuracy={})
+    return model

@@ -216,7 +216,7 @@ class Config:
         method = self._find(METHODS, values)
         dataset = DATASETS.declarations.get(str(values["dataset"]).partition(":")[0])
         for name, value in self._defaults(values["preset"], dataset, method).items():
-            if values[name] is None:
+            if name not in given:
                 values[name] = value
         self._find(NETWORKS, values)
         _resolve_the_rest(values)
@@ -247,7 +247,7 @@ class Config:
         defaults = USUAL | PRESETS[preset]
         for declared in filter(None, declarations):
             own = declared.get("DEFAULTS", {}) | declared.get("PRESETS", {}).get(preset, {})
-            if unknown := [name for name in own if name not in SETTINGS]:
+            if unknown := [name for name in own if name not in SETTINGS or name in ("dataset", "method", "preset")]:
                 raise SettingError("method", declared.path, f"its DEFAULTS name {unknown[0]}, which is no setting")
             defaults |= own
         return defaults

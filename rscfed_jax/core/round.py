@@ -49,12 +49,17 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
             key=key,
             model=model,
             initial_model=jax.tree.map(jnp.copy, model),
-            memory=algorithm.method.memory(network, jax.tree.map(jnp.copy, model)),
+            memory=jax.tree.map(_of_one_type, algorithm.method.memory(network, jax.tree.map(jnp.copy, model))),
             clients=stacked,
             models_down=jnp.int32(0),
             models_up=jnp.int32(0),
         ),
     )
+
+
+def _of_one_type(leaf: Array) -> Array:
+    """An array whose type is not weak: the first round would change it, and the second would be compiled anew."""
+    return jax.lax.convert_element_type(leaf, jnp.result_type(leaf))
 
 
 def place_state(axis: ClientAxis, state: State) -> State:

@@ -1,12 +1,31 @@
-"""Settings: presets, what wins, what is refused."""
+"""Settings: what wins, what belongs to the method, what survives, what is refused."""
 
 import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rscfed_jax.config import METHODS, PRESETS, Config, Hyper, SettingError, read_setting
+from rscfed_jax.config import PRESETS, SETTINGS, Config, Hyper, SettingError
+from rscfed_jax.config.registry import METHODS
+
+MINE = """
+DEFAULTS = {"tau": 0.25, "stem": "cifar"}
+NUMBERS = {"factor": (1, "0..", "a number")}
+CHOICES = {"sharp": (True, "true|false", "a switch"), "form": ("round", "round|square", "a word")}
+REFUSES = {"drop_rate": "cannot lose clients"}
+
+def method(config):
+    return None
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """The path of a method's file."""
+    (tmp_path / "mine.py").write_text(MINE)
+    return str(tmp_path / "mine.py")
 
 
 def test_the_default_is_the_paper():
@@ -17,53 +36,148 @@ def test_the_default_is_the_paper():
     assert (config.labeled_clients, config.labeled_choice, config.labeled_share) == (1, "most-classes", 0.5)
 
 
-def test_presets_choose_every_difference_at_once():
-    paper, published = Config(preset="paper"), Config(preset="published")
-    different = {f.name for f in dataclasses.fields(Config) if getattr(paper, f.name) != getattr(published, f.name)}
-    assert different == set(PRESETS["paper"]) - {"beta"} | {"preset"}
-    assert (published.repeat, published.distance, published.beta_labeled) == ("sequential", "sum", 100.0)
-    assert (published.labeled_share, published.labeled_multiplier, published.warmup_rounds) == ("off", 6.0, 7)
+def test_what_is_given_wins_over_the_method_that_over_the_data_set_and_that_over_the_preset(mine):
+    isic = {"dataset": "isic2018", "preset": "published"}
+    assert Config(preset="published").beta == PRESETS["published"]["beta"]
+    assert (Config(**isic).beta, Config(**isic).stem) == (0.01, "cifar")
+    assert Config(dataset="isic2018").stem == "imagenet"
+    ours = Config(dataset="isic2018", method=mine)
+    assert (ours.stem, ours.tau, ours.beta) == ("cifar", 0.25, 0.01)
+    by_hand = Config(dataset="isic2018", method=mine, stem="imagenet", tau=0.75, beta=3)
+    assert (by_hand.stem, by_hand.tau, by_hand.beta) == ("imagenet", 0.75, 3.0)
 
 
-@pytest.mark.parametrize("dataset", ["svhn", "isic2018"])
-def test_tuned_changes_only_what_the_text_leaves_open(dataset):
-    paper, tuned = Config(dataset=dataset), Config(dataset=dataset, preset="tuned")
-    different = {f.name for f in dataclasses.fields(Config) if getattr(paper, f.name) != getattr(tuned, f.name)}
-    assert different == {"preset", "lambda_u"}
+@pytest.mark.parametrize(
+    ("settings", "resolved"),
+    [
+        ({"clients": 3}, {"subset_size": 3}),
+        ({"clients": 100}, {"subset_size": 5}),
+        ({"clients": 3, "subset_size": 2}, {"subset_size": 2}),
+        ({"image_size": 64}, {"resize": 80}),
+        ({"image_size": 64, "resize": 64}, {"resize": 64}),
+        ({"dataset": "isic2018"}, {"resize": 240}),
+        ({"beta": 5.0}, {"beta_labeled": 5.0}),
+        ({"beta": 5.0, "preset": "published"}, {"beta_labeled": 100.0}),
+        ({"partition_file": "x.npz"}, {"labeled_choice": "first"}),
+        ({"labeled_fraction": 0.1}, {"labeled_clients": None}),
+        ({"data_dir": Path("data"), "rounds": np.int64(3)}, {"data_dir": "data", "rounds": 3}),
+        ({"tau": 1, "gamma": 2}, {"tau": 1.0, "gamma": 2.0}),
+    ],
+)
+def test_settings_follow_from_others(settings, resolved):
+    config = Config(**settings)
+    for name, value in resolved.items():
+        assert getattr(config, name) == value
+        assert type(getattr(config, name)) is type(value)
 
 
-def test_the_published_codes_small_stem_is_not_the_papers():
-    assert [Config(dataset="isic2018", preset=preset).stem for preset in PRESETS] == ["imagenet", "cifar", "imagenet"]
-    assert Config(model="resnet18").stem == "cifar"
+def test_a_methods_own_settings_have_its_name_in_front(mine):
+    config = Config(method="fedirm", fedirm_factor=3)
+    assert config.own == config.numbers
+    assert (config.own["factor"], config.own["temperature"]) == (3.0, 2.0)
+    assert config.to_dict()["fedirm_factor"] == 3.0
+    assert Config().own == {}
+    ours = Config(method=mine, mine_sharp=False)
+    assert ours.own == {"factor": 1.0, "sharp": False, "form": "round"}
+    assert ours.numbers == {"factor": 1.0}  # choices shape the program
 
 
-def test_a_path_may_be_one():
-    assert Config(data_dir=Path("data"), init_from=Path("runs") / "first").init_from == "runs/first"
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"method": "rscfed", "fedirm_temperature": 3.0},
+            "--fedirm-temperature 3.0: is a setting of the method fedirm, but the method is rscfed",
+        ),
+        ({"method": "fedirm", "fedirm_temperature": 0}, "--fedirm-temperature 0: must be a number above 0"),
+        ({"method": "fedirm", "fedirm_smoothing": "much"}, "--fedirm-smoothing much: must be a number from 0 to 1"),
+    ],
+)
+def test_an_own_setting_of_another_method_or_out_of_range_is_refused(settings, said):
+    with pytest.raises(SettingError) as error:
+        Config(**settings)
+    assert str(error.value) == said
 
 
-def test_a_setting_given_by_hand_wins_over_the_preset():
-    config = Config(preset="published", repeat="share", flip=False)
-    assert (config.repeat, config.flip, config.distance) == ("share", False, "sum")
+def test_an_unknown_setting_is_a_type_error():
+    for name in ("colour", "rscfed_factor", "fedirm_colour"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            Config(method="fedirm", **{name: 1})
 
 
-def test_the_papers_beta_is_the_same_in_every_subset():
-    assert Config(beta=5.0).beta_labeled == 5.0
-    assert Config(beta=5.0, preset="published").beta_labeled == 100.0
+def test_a_number_with_the_name_of_a_setting_is_refused(tmp_path):
+    (tmp_path / "batch.py").write_text(MINE.replace("factor", "size"))
+    with pytest.raises(SettingError, match=r"--method .*batch.py: its number batch_size has the name of a setting"):
+        Config(method=str(tmp_path / "batch.py"))
 
 
-def test_an_imported_partition_takes_the_first_client_as_labeled():
-    assert Config(partition_file="x.npz").labeled_choice == "first"
+@pytest.mark.parametrize("name", ["colour", "mine_factor", "dataset", "preset"])
+def test_a_default_that_a_method_cannot_choose_is_refused(tmp_path, name):
+    (tmp_path / "mine.py").write_text(MINE.replace('"tau"', f'"{name}"'))
+    with pytest.raises(SettingError, match=rf"--method .*mine.py: its DEFAULTS name {name}, which is no setting"):
+        Config(method=str(tmp_path / "mine.py"))
 
 
-def test_config_survives_json():
-    config = Config(preset="published", gamma="iid", labeled_fraction=0.1)
-    assert Config(**json.loads(json.dumps(config.to_dict()))) == config
+def test_replace_resolves_anew_what_was_not_given_by_hand():
+    config = Config(repeat="share", beta=5.0)
+    other = config.replace(preset="published")
+    assert (other.repeat, other.beta, other.beta_labeled, other.warmup_rounds) == ("share", 5.0, 100.0, 7)
+    assert config.replace(beta=7.0).beta_labeled == 7.0
+    assert config.replace(labeled_fraction=0.1).labeled_clients is None
+    assert config.replace() == config
+
+
+def test_replace_takes_a_methods_defaults_and_own_settings_with_it():
+    config = Config(method="fedirm", fedirm_factor=3.0, tau=0.25)
+    same, other = config.replace(rounds=7), config.replace(method="rscfed")
+    assert (same.own["factor"], same.ema) == (3.0, 0.99)
+    assert (other.own, other.ema, other.tau) == ({}, 0.999, 0.25)
+    assert other == Config(tau=0.25)
+    assert other.replace(method="fedirm").own["factor"] == 15.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preset": "published", "gamma": "iid", "labeled_fraction": 0.1},
+        {"method": "fedirm", "fedirm_factor": 3.0},
+        {"dataset": "isic2018", "chunk": 4},
+        {"method": "given_as_object", "method_hash": "none"},
+    ],
+)
+def test_a_config_survives_json(settings):
+    config = Config(**settings)
+    stored = config.to_dict()
+    again = Config(**json.loads(json.dumps(stored)))
+    assert again == config
+    assert hash(again) == hash(config)
+    assert again.to_dict() == stored
+    assert dataclasses.replace(config) == config
+
+
+def test_a_config_knows_its_method_by_the_hash_of_its_file(mine):
+    config = Config(method=mine, mine_factor=2)
+    assert config.method == "mine"
+    assert len(config.method_hash) == 16
+    assert Config().method_hash is None
+    stored = Config(**config.to_dict())  # the file may be gone
+    assert stored == config
+    assert stored.method_file is None
+    Path(mine).write_text(MINE + "# changed\n")
+    assert Config(method=mine, mine_factor=2) != config
+    assert stored.replace(method="rscfed").method_hash is None
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().rounds = 3
 
 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"method": "sgd"}, "--method sgd: must be one of " + ", ".join(METHODS)),
+        ({"method": "sgd"}, "--method sgd: must be one of " + ", ".join(METHODS.declarations)),
+        ({"model": "vgg"}, "--model vgg: must be one of resnet18, simple-cnn, or the path of a Python file"),
         ({"preset": "mine"}, "--preset mine: must be one of paper, published, tuned"),
         ({"subset_size": 11}, "--subset-size 11: must be from 1 to --clients 10"),
         ({"subsets": 0}, "--subsets 0: must be a whole number of at least 1"),
@@ -73,9 +187,14 @@ def test_config_survives_json():
         ({"lr_labeled": float("nan")}, "--lr-labeled nan: must be a number of at least 0"),
         ({"labeled_fraction": 1.5}, "--labeled-fraction 1.5: must be a number from 0 to 1"),
         ({"labeled_fraction": 0.5, "labeled_clients": 2}, "excludes --labeled-clients"),
+        ({"labeled_fraction": 0}, "no client would hold a label"),
         ({"labeled_clients": 0}, "no client would hold a label"),
+        ({"labeled_clients": 11}, "--labeled-clients 11: must be from 1 to --clients 10"),
+        ({"byzantine": 11}, "--byzantine 11: must be from 0 to --clients 10"),
         ({"gamma": "flat"}, "--gamma flat: must be a number above 0, or iid"),
-        ({"image_size": 18}, "multiples of 4 from 16 on"),
+        ({"image_size": 18}, "--image-size 18: simple-cnn takes multiples of 4 from 16 on"),
+        ({"image_size": 32, "resize": 31}, "--resize 31: must be at least --image-size 32"),
+        ({"clients": "many"}, "--clients many: must be a whole number of at least 1"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(settings, named):
@@ -85,24 +204,25 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(settings, n
     assert "\n" not in str(error.value)
 
 
-def test_text_is_read_by_kind():
-    assert read_setting("rounds", "12") == 12
-    assert read_setting("gamma", "iid") == "iid"
-    assert read_setting("chunk", "auto") == "auto"
-    with pytest.raises(SettingError, match="--rounds many: must be a whole number"):
-        read_setting("rounds", "many")
+def test_a_method_refuses_what_its_file_says_unless_it_is_the_default(mine):
+    assert Config(method=mine, drop_rate=0).drop_rate == 0
+    with pytest.raises(SettingError, match="--method mine: cannot lose clients"):
+        Config(method=mine, drop_rate=0.1)
 
 
-def test_hyper_holds_floats_only():
-    hyper = Hyper.of(Config(preset="published"))
-    assert all(isinstance(value, float) for value in hyper)
+def test_the_size_of_subsets_does_not_matter_to_a_method_without_them():
+    assert Config(method="fedavg", subset_size=11).subset_size == 11
+
+
+def test_hyper_holds_floats_only_with_the_methods_own_numbers(mine):
+    hyper = Hyper.of(Config(preset="published", method=mine))
+    assert all(isinstance(value, float) for value in hyper[:-1])
     assert hyper.labeled_share < 0
     assert (hyper.flip_rate, hyper.ema_warmup, hyper.teacher_from_selection) == (0.5, 1.0, 1.0)
+    assert hyper.own == {"factor": 1.0}
+    assert set(Hyper.of(Config(method="fedirm")).own) == set(METHODS.find("fedirm").literals["NUMBERS"])
 
 
-def test_replace_resolves_anew_what_was_not_given_by_hand():
-    config = Config(repeat="share", beta=5.0)
-    other = config.replace(preset="published")
-    assert (other.repeat, other.beta, other.beta_labeled, other.warmup_rounds) == ("share", 5.0, 100.0, 7)
-    assert config.replace(beta=7.0).beta_labeled == 7.0
-    assert config.replace(labeled_fraction=0.1).labeled_clients is None
+def test_every_setting_has_a_help_text_and_a_group():
+    assert set(SETTINGS) == {field.name for field in dataclasses.fields(Config) if field.metadata}
+    assert all(setting.help and setting.group for setting in SETTINGS.values())

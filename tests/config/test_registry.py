@@ -8,6 +8,7 @@ from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, PACKAGE, is_
 ROOMS = {room.setting: room for room in (METHODS, NETWORKS, DATASETS)}
 FILES = [(room.setting, name) for room in ROOMS.values() for name in room.declarations]
 GOOD = """
+raise RuntimeError("this file was run")
 NUMBERS = {"number": (0.5, "0..1", "a number")}
 
 def method(config):
@@ -39,7 +40,7 @@ def test_every_file_of_a_room_is_found_by_its_name():
     assert {"simple-cnn", "resnet18"} == set(NETWORKS.declarations)
     assert set(DATASETS.declarations) >= {"fashion", "svhn", "cifar10", "cifar100", "isic2018", "npz", "folder"}
     assert METHODS.find("rscfed").path == PACKAGE / "methods/rscfed.py"
-    with pytest.raises(SettingError, match="--method fedprox: must be one of .*rscfed.*, or the path of a Python file"):
+    with pytest.raises(SettingError, match=r"--method fedprox: must be one of .*rscfed.*, or the path"):
         METHODS.find("fedprox")
 
 
@@ -75,7 +76,7 @@ def function():
     ("change", "said"),
     [
         (("def method", "def mehtod"), "has no method in it: it must define a function method"),
-        (("def method(", "def method"), "is not a Python file that can be read: line 4"),
+        (("def method(", "def method"), "is not a Python file that can be read: line 5"),
         (('(0.5, "0..1", "a number")', "0.5"), "number must be (default, range, help)"),
         (('"0..1"', '"between"'), "number has the range 'between', which must be like 0..1"),
         (("0.5", "1.5"), "number has the default 1.5, which must be a number from 0 to 1"),
@@ -91,7 +92,7 @@ def function():
 )
 def test_a_users_file_that_declares_nonsense_is_refused_in_one_line_without_running_it(tmp_path, change, said):
     path = tmp_path / "mine.py"
-    path.write_text("raise SystemExit\n" * 0 + GOOD)
+    path.write_text(GOOD)
     assert METHODS.find(str(path)).hash is not None
     path.write_text(GOOD.replace(*change))
     with pytest.raises(SettingError) as error:
@@ -102,5 +103,5 @@ def test_a_users_file_that_declares_nonsense_is_refused_in_one_line_without_runn
 
 
 def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(SettingError, match="--model nowhere.py: cannot be read: No such file or directory"):
+    with pytest.raises(SettingError, match=r"--model nowhere.py: cannot be read: No such file or directory"):
         NETWORKS.find("nowhere.py")

@@ -56,6 +56,8 @@ def cases(seed, kind):
     labels = rng.integers(0, 4, 40)
     if kind == "tied":
         probabilities = rng.permuted(np.tile(np.float32([0.4, 0.4, 0.1, 0.1]), (40, 1)), axis=1)
+    elif kind == "on the border of two bins":
+        probabilities = np.float32([[0.4, 0.3, 0.2, 0.1], [0.36, 0.34, 0.2, 0.1]])[rng.integers(0, 2, 40)]
     elif kind == "all equal":
         probabilities[:] = 0.25
     elif kind == "class without samples":
@@ -74,6 +76,7 @@ def cases(seed, kind):
 KINDS = [
     "random",
     "tied",
+    "on the border of two bins",
     "all equal",
     "class without samples",
     "one class",

@@ -126,9 +126,7 @@ def operations(jaxpr):
 def test_a_part_that_a_method_does_not_bring_is_not_in_the_program(method, views, products):
     tiny = Tiny()
     algorithm = tiny.algorithm(method=method)
-    traced = jax.make_jaxpr(one_round, static_argnums=0)(
-        algorithm, state_like(tiny, algorithm), tiny.data, tiny.hyper
-    )
+    traced = jax.make_jaxpr(one_round, static_argnums=0)(algorithm, state_like(tiny, algorithm), tiny.data, tiny.hyper)
     found = list(operations(traced.jaxpr))
     count = Counter(operation.primitive.name for operation in found)
     assert count["while"] == 1  # over the batches of a client

@@ -39,7 +39,7 @@ def relabeled(federation, which):
 
 
 def test_hidden_labels_are_not_in_what_a_round_is_a_function_of():
-    """A round sees its arguments alone; so a leak would have to be in the data, which other labels leave as they are."""
+    """A round sees its arguments alone, so a leak would have to be in the data, which these labels do not change."""
     federation = ragged_federation()
     hidden = np.concatenate(federation.samples)[~np.concatenate(federation.label_visible)]
     changed = relabeled(federation, hidden)

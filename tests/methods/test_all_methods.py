@@ -40,7 +40,7 @@ def rounds():
 @pytest.mark.parametrize("name", METHODS)
 def test_rounds_keep_the_shapes_of_the_state_and_move_a_finite_model(rounds, name):
     _, _, start, after, report = rounds(name)
-    chex.assert_trees_all_equal_shapes_and_dtypes(after._replace(key=None), start._replace(key=None))
+    assert jax.eval_shape(lambda: after) == jax.eval_shape(lambda: start)  # or each round would be compiled anew
     assert bool(report.finite)
     assert not report.broken.any()
     np.testing.assert_allclose(report.weights.sum(axis=1), 1, atol=1e-5)
@@ -66,7 +66,9 @@ def test_the_order_of_clients_does_not_matter_to_the_server(name):
         return jnp.asarray(rng.uniform(0.1, 1, (1, 4, *leaf.shape)), leaf.dtype)
 
     models, news = jax.tree.map(some, (model, method.zero_news(network, jnp.float32)))
-    members = Members(jnp.array([[3, 90, 40, 8]]), jnp.array([[True, False, False, True]]), jnp.ones((1, 4), bool), news)
+    members = Members(
+        jnp.array([[3, 90, 40, 8]]), jnp.array([[True, False, False, True]]), jnp.ones((1, 4), bool), news
+    )
 
     @jax.jit
     def serve(models, members):

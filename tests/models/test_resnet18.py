@@ -1,13 +1,13 @@
 """ResNet-18: batch-norm by PyTorch's rules, parity with PyTorch, half precision."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rscfed_jax.models import ResNet18
+from rscfed_jax.models.resnet18 import BatchNorm, ResNet18, max_pool
 from rscfed_jax.models.torch_names import from_torch_names, to_torch_names
-from rscfed_jax.models.resnet import BatchNorm, max_pool
 
 
 def normalised(x, valid):
@@ -44,7 +44,7 @@ def test_a_single_value_or_none_gives_finite_statistics_and_gradients(valid):
         return jnp.sum(jnp.sin(out)), new
 
     grad, new = jax.grad(loss, has_aux=True)(x)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((grad, new)))
+    chex.assert_tree_all_finite((grad, new))
 
 
 @pytest.mark.parametrize("side", [5, 6])
@@ -56,14 +56,10 @@ def test_max_pool_takes_the_maximum_of_three_by_three(side):
     np.testing.assert_array_equal(max_pool(x), np.array(expected).transpose(2, 0, 1, 3))
 
 
-def shapes_of(stem, size):
-    network = ResNet18(7, stem=stem)
-    return jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros((3, size, size, 1)), train=False))
-
-
 @pytest.mark.parametrize(("stem", "kernel"), [("cifar", (3, 3, 3, 64)), ("imagenet", (7, 7, 3, 64))])
 def test_the_model_has_the_papers_parameters(stem, kernel):
-    shapes = shapes_of(stem, 16)
+    network = ResNet18(7, stem=stem)
+    shapes = jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros((3, 16, 16, 1)), train=False))
     params = shapes["params"]
     assert params["stem_conv"]["kernel"].shape == kernel
     heads = {name: params[name]["kernel"].shape for name in ("l1", "l2", "l3")}

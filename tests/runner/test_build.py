@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.core.program import run_cells, run_rounds
+from rscfed_jax.core.program import run_cells
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.methods.registry import METHODS
 from rscfed_jax.runner.build import build_cells, build_simulation, cell_of, to_device
+from rscfed_jax.runner.loop import compiled
 from tests.helpers import SMALL
 
 CONFIG = Config(**SMALL)
 # Other numbers, other partitions, other labeled clients; the third only fills the devices.
 CELLS = [
     CONFIG.replace(beta=20.0, lambda_u=1.0),
-    CONFIG.replace(gamma=2.0, min_client_size=2, lambda_u=0.5, labeled_choice="random", flip=True),
+    CONFIG.replace(gamma=100.0, min_client_size=4, lambda_u=0.5, labeled_choice="random", flip=True),
     CONFIG.replace(beta=0.0, seed=2**31 - 1),
 ]
 
@@ -39,8 +40,11 @@ def test_a_cell_gives_what_its_experiment_gives_alone(settings):
     together = build_cells(configs, federations, grid_devices=min(settings["devices"], 2))
     state, reports = run_cells(together.algorithm, together.state, together.data, together.hyper, 2, capacity=2)
     for number, (config, federation) in enumerate(zip(configs, federations, strict=True)):
-        alone = build_simulation(config.replace(devices=1, chunk=1), federation)
-        after, report = run_rounds(alone.algorithm, alone.state, alone.data, alone.hyper, 2, capacity=2)
+        alone = build_cells([config.replace(devices=1, chunk=1)], [federation])
+        program, _ = compiled(alone.algorithm, alone, capacity=4)  # the one that most tests run
+        after, report = program(alone.state, alone.data, alone.hyper, np.int32(2))
+        after = cell_of(alone._replace(state=after), 0).state
+        report = jax.tree.map(lambda leaf: leaf[:2, 0], report)
         own = cell_of(together._replace(state=state), number).state
         chex.assert_trees_all_close(own.model, after.model, atol=1e-4)
         assert (own.clients is None) == (settings.get("client_state") == "fresh")

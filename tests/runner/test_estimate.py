@@ -24,7 +24,7 @@ from rscfed_jax.runner.estimate import (
 )
 from tests.helpers import SMALL, FixedSubsets, TinyNetwork
 
-CONFIG = Config(train_fraction=0.05, image_size=16, batch_size=16, devices=1)
+CONFIG = Config(**SMALL | {"dataset": "fashion", "gamma": 0.8, "train_fraction": 0.05})
 FEDERATION = build_federation(CONFIG)
 
 
@@ -90,14 +90,21 @@ def test_the_largest_chunk_fills_the_memory_that_is_left():
     assert largest_chunk(step, taken, taken.resident_bytes + 1000 + 2 * (100 + taken.more_bytes)) == 3
 
 
-def test_the_plan_tells_what_xla_counts():
-    *lines, last = as_lines(CONFIG, FEDERATION, memory=2**34, flops=1e12)
+@pytest.mark.parametrize(
+    ("network", "multiplications"),
+    [
+        ("tiny_network", 48 * 8 + 8 * 10),
+        pytest.param("simple-cnn", 12 * 12 * 75 * 6 + 4 * 4 * 150 * 16, marks=pytest.mark.slow),
+    ],
+)
+def test_the_plan_tells_what_xla_counts(network, multiplications):
+    config = CONFIG.replace(model=network) if network == "simple-cnn" else CONFIG
+    *lines, last = as_lines(config, FEDERATION, memory=2**34, flops=1e12)
     told = json.loads(last)
-    model = Parts.of(CONFIG, FEDERATION, NOTHING_OWN).model
+    model = Parts.of(config, FEDERATION, NOTHING_OWN).model
     assert told["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
     # Forward and backward of the student, forward of the teacher; two operations for each multiplication.
-    multiplications = 16 * (12 * 12 * 75 * 6 + 4 * 4 * 150 * 16)
-    assert told["step_flops"] > 2 * 3 * multiplications
+    assert told["step_flops"] > 2 * 3 * 16 * multiplications
     assert [row["clients"] for row in told["clients"]] == [10, 50, 500, 10_000]
     assert all(row["largest_chunk"] > 1 for row in told["clients"])
     assert any("10000" in line for line in lines)

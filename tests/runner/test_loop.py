@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rscfed_jax as rj
+from rscfed_jax.core.client_axis import ClientAxis
 from rscfed_jax.runner import loop
 from rscfed_jax.runner.build import build_simulation
 from rscfed_jax.runner.snapshot import LOG
@@ -36,10 +37,11 @@ def warm(tmp_path_factory):
 
 def test_a_program_is_compiled_once_for_all_numbers_seeds_and_lengths(monkeypatch):
     monkeypatch.setattr(loop, "_COMPILED", {})
-    for changes, compiled in [({}, 1), ({"beta": 3.0, "seed": 5, "rounds": 1}, 0)]:
-        before = len(loop._COMPILED)
+    compiled, compile_ = [], ClientAxis.compile
+    monkeypatch.setattr(ClientAxis, "compile", lambda *given: compiled.append(given) or compile_(*given))
+    for changes in ({}, {"beta": 3.0, "seed": 5, "rounds": 1}):
         rj.train(CONFIG.replace(rounds=4).replace(**changes))
-        assert len(loop._COMPILED) - before == compiled
+        assert len(compiled) == 1
 
 
 def test_evaluations_and_checkpoints_have_rounds_of_their_own(whole):
@@ -83,7 +85,14 @@ def test_a_run_stopped_in_its_warm_up_is_saved_and_resumes_bit_for_bit(tmp_path,
 def test_a_warm_up_is_counted_but_not_evaluated_and_round_0_follows_it(warm):
     assert [record["round"] for record in records_of(warm)] == [0, 4]
     assert [record["models_up"] for record in records_of(warm)] == [6, 6 + 4 * 15]
-    assert 0 in saved_rounds(warm) or len(saved_rounds(warm)) == 3
+
+
+def test_the_model_after_the_warm_up_is_the_initial_one_of_the_run(tmp_path):
+    rj.train(WARM.replace(rounds=1), out=tmp_path / "run")
+    for round_, initial in ((-1, False), (0, True), (1, False)):
+        state = read_arrays(tmp_path / "run" / "checkpoints" / str(round_) / "state" / "arrays.npz")
+        models = [state[f"{name}.params.l3.kernel"] for name in ("model", "initial_model")]
+        assert np.array_equal(*models) == initial
 
 
 def test_a_longer_run_forgets_the_last_evaluation_that_it_would_not_have_made(tmp_path, whole):

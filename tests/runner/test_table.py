@@ -19,17 +19,19 @@ from rscfed_jax.runner.table import RowResult, _mean_curve, as_lines, plan, resu
 from tests.helpers import MINE, SMALL, flags_of, run
 
 FLAGS = [*flags_of(SMALL), "--quiet"]
+TABLE = "labeled_share"  # its rows differ in a number alone: they are one program
+ROWS = ["share_20", "share_30", "share_50", "share_70"]
 TABLE2 = ["basic", "basic_sso", "rscfed"]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Table 2, which a method of a user's own has joined; and the file of that method."""
+    """A table that a method of a user's own has joined."""
     here = tmp_path_factory.mktemp("table")
     (here / "mine.py").write_text(MINE)
-    method = f"--method={here}/mine.py"
-    assert run("reproduce", "table2", *FLAGS, method, "--mine-threshold=0.5", "--out", here / "table") == 0
-    return here / "table", method
+    flags = [*FLAGS, f"--method={here}/mine.py", "--mine-threshold=0.5"]
+    assert run("reproduce", TABLE, *flags, "--out", here / "table") == 0
+    return here / "table"
 
 
 def read_csv(path):
@@ -38,26 +40,26 @@ def read_csv(path):
 
 
 def test_a_table_is_written_and_a_method_that_is_given_joins_it(whole):
-    out, _ = whole
-    rows = read_csv(out / "table.csv")
-    assert [row["row"] for row in rows] == [*TABLE2, "mine"]
-    text = (out / "table.md").read_text()
+    rows = read_csv(whole / "table.csv")
+    names = [*ROWS, *(f"mine_{name}" for name in ROWS)]
+    assert [row["row"] for row in rows] == names
+    text = (whole / "table.md").read_text()
     for row in rows:
         assert f"| {row['row']} |" in text
         assert all(0 <= float(row[name]) <= 1 for name in metrics())
-    assert [float(row["models_up_per_round"]) for row in rows] == [10, 15, 15, 15]
-    assert (out / "curves.png").stat().st_size > 10_000
-    assert {path.name for path in (out / "cells").iterdir()} == {f"{name}-seed0" for name in (*TABLE2, "mine")}
+    assert [float(row["models_up_per_round"]) for row in rows] == [10] * 4 + [15] * 4
+    assert (whole / "curves.png").stat().st_size > 10_000
+    assert {path.name for path in (whole / "cells").iterdir()} == {f"{name}-seed0" for name in names}
 
 
 def test_the_own_numbers_of_a_method_reach_its_row_alone(whole):
-    stored = {path.name: (path / "config.json").read_text() for path in (whole[0] / "cells").iterdir()}
-    assert '"mine_threshold": 0.5' in stored["mine-seed0"]
-    assert [name for name in stored if "threshold" in stored[name]] == ["mine-seed0"]
+    stored = {path.name: (path / "config.json").read_text() for path in (whole / "cells").iterdir()}
+    for name, text in stored.items():
+        assert ('"mine_threshold": 0.5' in text) == ("threshold" in text) == name.startswith("mine_")
 
 
 def test_a_table_resumes_where_it_stopped_and_seeds_join(tmp_path, monkeypatch, capsys, whole):
-    out = shutil.copytree(whole[0], tmp_path / "table")
+    out = shutil.copytree(whole, tmp_path / "table")
     waiting, real = [], commands.run_programs
 
     def count(programs, **options):
@@ -65,14 +67,14 @@ def test_a_table_resumes_where_it_stopped_and_seeds_join(tmp_path, monkeypatch, 
         return real(programs, **options)
 
     monkeypatch.setattr(commands, "run_programs", count)
-    assert run("reproduce", "table2", *FLAGS, "--seeds", "2", "--out", out) == 0
-    assert waiting == [[f"{name}, seed 1" for name in TABLE2]]
-    assert "| mine |" not in (out / "table.md").read_text()  # it was not asked for this time
-    assert [row["seeds"] for row in read_csv(out / "table.csv")] == ["2", "2", "2"]
+    assert run("reproduce", TABLE, *FLAGS, "--seeds", "2", "--out", out) == 0
+    assert waiting == [[f"{name}, seed 1" for name in ROWS]]
+    assert "| mine" not in (out / "table.md").read_text()  # it was not asked for this time
+    assert [row["seeds"] for row in read_csv(out / "table.csv")] == ["2"] * 4
     capsys.readouterr()
-    assert run("reproduce", "table2", *FLAGS, "--seeds", "2", "--dry-run", "--out", out) == 0
-    assert "6 runs, 6 of them finished" in capsys.readouterr().out
-    rows = plan("table2", SMALL, seeds=2, out=out)
+    assert run("reproduce", TABLE, *FLAGS, "--seeds", "2", "--dry-run", "--out", out) == 0
+    assert "8 runs, 8 of them finished" in capsys.readouterr().out
+    rows = plan(TABLE, SMALL, seeds=2, out=out)
     finals = [cell.directory.read_summary()["final"]["auc"] for cell in rows[0].cells]
     assert results_of(rows)[0].metrics["auc"] == pytest.approx((np.mean(finals), np.std(finals, ddof=1)))
     check_diverged_seeds(rows, finals)
@@ -96,20 +98,20 @@ def check_diverged_seeds(rows, finals):
     [
         (lambda out: ((out / "table.md").unlink(), (out / "table.md").mkdir()), "--out {out}: cannot be written"),
         (
-            lambda out: (out / "cells/basic-seed0/metrics.jsonl").unlink(),
-            "--out {out}/cells/basic-seed0/metrics.jsonl: cannot be read",
+            lambda out: (out / "cells/share_20-seed0/metrics.jsonl").unlink(),
+            "--out {out}/cells/share_20-seed0/metrics.jsonl: cannot be read",
         ),
         (
-            lambda out: (out / "cells/basic-seed0/summary.json").write_text("{}"),
-            "--out {out}/cells/basic-seed0: summary.json",
+            lambda out: (out / "cells/share_20-seed0/summary.json").write_text("{}"),
+            "--out {out}/cells/share_20-seed0: summary.json",
         ),
     ],
     ids=["table.md", "metrics.jsonl", "summary.json"],
 )
 def test_a_finished_table_that_cannot_be_told_again_says_why_in_a_line(tmp_path, capsys, whole, damage, said):
-    out = shutil.copytree(whole[0], tmp_path / "table")
+    out = shutil.copytree(whole, tmp_path / "table")
     damage(out)
-    assert run("reproduce", "table2", *FLAGS, "--out", out) == 2
+    assert run("reproduce", TABLE, *FLAGS, "--out", out) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert said.format(out=out) in line
 
@@ -123,19 +125,20 @@ def test_a_stop_before_the_first_program_leaves_nothing_behind(tmp_path):
 
 
 def test_a_table_runs_from_python(tmp_path, whole):
-    out = shutil.copytree(whole[0], tmp_path / "table")
-    shutil.rmtree(out / "cells" / "rscfed-seed0")
-    results = rj.reproduce("table2", SMALL, out=out)
-    assert [result.row.name for result in results] == TABLE2
-    assert read_csv(out / "table.csv") == read_csv(whole[0] / "table.csv")[:3]
+    out = shutil.copytree(whole, tmp_path / "table")
+    for name in ROWS:
+        shutil.rmtree(out / "cells" / f"{name}-seed0")
+    results = rj.reproduce(TABLE, SMALL, out=out)
+    assert [result.row.name for result in results] == ROWS
+    assert read_csv(out / "table.csv") == read_csv(whole / "table.csv")[:4]
     for wrong, options, said in [
         ({"seed": 3}, {}, "--seed 3: is decided by the table's rows"),
         ({"clients": 3}, {}, "--clients 3: is decided"),
         ({}, {"seeds": 0}, "--seeds 0"),
-        ({"method": "sso"}, {}, "--method sso: is in the table already"),
+        ({"method": "fed_consist"}, {}, "--method fed_consist: is in the table already"),
     ]:
         with pytest.raises(SettingError, match=said):
-            rj.reproduce("table2", SMALL | wrong, out=out, **options)
+            rj.reproduce(TABLE, SMALL | wrong, out=out, **options)
 
 
 def test_an_object_joins_every_row_of_the_papers_own_method(tmp_path):
@@ -159,7 +162,7 @@ def test_a_built_in_method_joins_by_name(tmp_path):
 
 # A program for every number of clients or subsets, or the same methods again for other shapes.
 @pytest.mark.slow
-@pytest.mark.parametrize("table", [table for table in TABLES if table != "table2"])
+@pytest.mark.parametrize("table", [table for table in TABLES if table != TABLE])
 def test_every_other_table_runs(tmp_path, capsys, table):
     # Table 4 has up to 50 clients.
     data = ["--dataset=synthetic:train=700,test=40,classes=3,size=16", f"--warmup-rounds={int(table == 'table1')}"]

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -48,14 +49,22 @@ rj.train(rj.Config(**settings), out=out, resume=True, stop=stop)
 """
 
 
-def test_a_run_killed_in_its_warm_up_and_in_its_rounds_resumes_bit_for_bit(tmp_path):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        [(3, range(-3, -1))],  # after so many chunks of rounds; the newest checkpoint then
+        pytest.param([(3, range(-3, -1)), (8, range(6))], marks=pytest.mark.slow),
+    ],
+    ids=["in its warm-up", "in its warm-up and in its rounds"],
+)
+def test_a_killed_run_resumes_bit_for_bit(tmp_path, kills):
     out = tmp_path / "run"
     # The kill comes while a checkpoint is written. Programs are cached for the second process.
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    for chunks, newest in ((3, range(-3, -1)), (8, range(6))):
+    for chunks, newest in kills:
         command = [sys.executable, "-c", KILLED, json.dumps(WARM.given()), str(out), str(chunks)]
         killed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -192,6 +201,8 @@ def test_a_directory_that_becomes_read_only_ends_the_run_in_one_line_and_what_wa
 
     def turn_read_only():
         if next(chunks) == 1:  # after round 4, which has no checkpoint; that of round 6 cannot be written
+            while not (out / "checkpoints" / "3").exists():
+                time.sleep(0.01)
             make_read_only(out)
         return False
 

@@ -1,21 +1,19 @@
 """The notebooks: kept as they are generated, public names only, and they run from top to bottom."""
 
-import ast
 import re
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
 
 import rscfed_jax as rj
+from tests.helpers import ROOT, names_used
 
-FOLDER = Path(__file__).parent.parent / "notebooks"
+FOLDER = ROOT / "notebooks"
 sys.path.insert(0, str(FOLDER))
 import refresh  # noqa: E402
 
 NAMES = refresh.names()
-PUBLIC = {*rj.__all__, "__version__"}
 LARGEST = 2**20
 
 
@@ -25,18 +23,6 @@ def read(name):
 
 def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def names_used(source):
-    """The attributes of `rj` in a cell, and the modules it imports by another name."""
-    tree = ast.parse(source)
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_rj(node.value)}
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return used | {node.module for node in imported if node.module.startswith("rscfed_jax")}
-
-
-def _is_rj(node):
-    return isinstance(node, ast.Name) and node.id == "rj"
 
 
 def test_there_are_notebooks():
@@ -57,8 +43,10 @@ def test_a_notebook_is_valid_small_and_as_generated(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_uses_public_names_only(name):
-    used = set().union(*(names_used(cell.source) for cell in code_cells(read(name))))
-    assert used <= PUBLIC
+    sources = [cell.source for cell in code_cells(read(name))]
+    assert not any("from rscfed_jax" in source for source in sources)
+    used = set().union(*map(names_used, sources))
+    assert used <= {*rj.__all__, "__version__"}
     assert "use_all_cores" in used
 
 
