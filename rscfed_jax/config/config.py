@@ -18,7 +18,7 @@ from rscfed_jax.config.kinds import (
     whole,
 )
 from rscfed_jax.config.presets import PRESETS, USUAL
-from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, SAMPLES, Declaration, Room
+from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, SAMPLES, Declaration, Room, is_path
 
 SUBSET_SIZE = 5
 
@@ -296,7 +296,8 @@ class Config:
         for setting in ("method", "model"):
             if setting in changes:
                 given.pop(f"{setting}_hash", None)
-        if changes.get("method", self.method) != self.method:
+        method = plain(changes.get("method", self.method))
+        if (METHODS.find(method).name if is_path(method) else method) != self.method:
             given = {name: value for name, value in given.items() if name in SETTINGS or name in HASHES}
         return Config(**given | changes)
 

@@ -226,3 +226,11 @@ def test_hyper_holds_floats_only_with_the_methods_own_numbers(mine):
 def test_every_setting_has_a_help_text_and_a_group():
     assert set(SETTINGS) == {field.name for field in dataclasses.fields(Config) if field.metadata}
     assert all(setting.help and setting.group for setting in SETTINGS.values())
+
+
+def test_replacing_a_method_by_its_own_file_keeps_its_settings(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text('NUMBERS = {"threshold": (0.9, "0..1", "a number")}\n\n\ndef method(config):\n    """None."""\n')
+    config = Config(method=str(file), mine_threshold=0.5)
+    assert config.replace(method=file, seed=3).own == {"threshold": 0.5}
+    assert config.replace(method="sso").own == {}
