@@ -176,13 +176,6 @@ def test_every_other_table_runs(tmp_path, capsys, table):
     assert all(float(row["models_up_per_round"]).is_integer() for row in rows)  # the warm-up is not counted
 
 
-@pytest.mark.slow
-def test_a_table_runs_with_resnet(tmp_path):
-    flags = ("--model=resnet18", "--stem=imagenet", "--rounds=1", "--warmup-rounds=0")
-    assert run("reproduce", "table2", *FLAGS, *flags, "--out", tmp_path) == 0
-    assert [row["row"] for row in read_csv(tmp_path / "table.csv")] == TABLE2
-
-
 def test_the_papers_number_and_the_difference_stand_beside_ours():
     row = rows_of("table2", "svhn")[2]
     found = RowResult(row, dict.fromkeys(metrics(), (0.5, 0.01)), 0.6, 15.0, seeds=3, diverged=0)
