@@ -4,7 +4,7 @@
 
     config = rj.Config(method="rscfed", rounds=30, warmup_rounds=5)
     result = rj.train(config)
-    print(result.summary["final"])        # accuracy, auc, precision, recall
+    print(result.summary["final"])        # accuracy, auc, ...
     probabilities = result.predict(images)  # of the trained global model
 
 Everything listed in `__all__` is public; everything else may change. Importing the package does not import JAX.

@@ -17,7 +17,7 @@ from rscfed_jax.data.load import dataset_of
 from rscfed_jax.data.table import test_table
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner import table as tables
-from rscfed_jax.runner.build import Own
+from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.grid import GridResult, check_axis, known_settings, points_of, run_points
 from rscfed_jax.runner.history import Record
 from rscfed_jax.runner.loop import Experiment, run_together
@@ -54,14 +54,14 @@ def train(
     its state and raises `Stopped`. A global model that is no longer finite raises `DivergedError`; the checkpoint
     before it stays.
     """
-    own = Own(method, network)
-    config = own.named_in(config)
+    objects = Objects(method, network)
+    config = objects.named_in(config)
     directory = RunDirectory(out) if out is not None and is_first() else None
     if directory is not None:
         directory.check(config, resume=resume)
     experiment = Experiment(config, federation or build_federation(config), directory, on_record=on_record)
     with RunProgress(config.rounds, visible=progress and is_first()) as shown:
-        [result], _ = run_together([experiment], shown=shown, resume=resume, stop=stop, own=own)
+        [result], _ = run_together([experiment], shown=shown, resume=resume, stop=stop, objects=objects)
     if experiment.diverged is not None:
         raise experiment.diverged
     assert result is not None  # only a run that diverged has none
@@ -91,7 +91,7 @@ def grid(
     for name, values in lists.items():
         check_axis(name, values, {}, f"{name}={','.join(map(str, values))}", known)
     _check_seeds(seeds)
-    points = points_of(config.given(), lists, seeds=seeds, out=out, own=_given(method, network))
+    points = points_of(config.given(), lists, seeds=seeds, out=out, objects=_given(method, network))
     programs = programs_of([cell for point in points for cell in point.cells], most=cells_at_once)
     return run_points(points, programs, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
 
@@ -112,9 +112,10 @@ def reproduce(
     Without `rounds` they are the paper's 1000. A `method`, here or in `settings`, joins the table. Finished cells in
     `out` are skipped. Also writes table.md, table.csv and curves.png into it.
     """
+    settings = {name: plain(value) for name, value in settings.items()}
     tables.check_settings(settings)
     _check_seeds(seeds)
-    rows = tables.plan(table, settings, seeds=seeds, out=out, own=_given(method, network))
+    rows = tables.plan(table, settings, seeds=seeds, out=out, objects=_given(method, network))
     run_programs(programs_of([cell for row in rows for cell in row.cells]), progress=progress, stop=stop)
     tables.write_table(table, rows, seeds=seeds, out=out)
     return tables.results_of(rows)
@@ -127,14 +128,14 @@ def evaluate_run(path: str | Path, config: Config, *, network: nn.Module | None 
     network was given as an object needs the `network` again.
     """
     dataset = dataset_of(config)
-    used = Own(network=network).network_of(config, dataset.classes)
+    used = Objects(network=network).network_of(config, dataset.classes)
     model, round_ = load_model(path, model_like(used, config, dataset.classes), setting="PATH")
     test = TestData(**test_table(dataset, image_size=config.image_size))
     return evaluate(used, model, jax.tree.map(jnp.asarray, test))[0], round_
 
 
-def _given(method: Method | None, network: nn.Module | None) -> Own | None:
-    return None if method is None and network is None else Own(method, network)
+def _given(method: Method | None, network: nn.Module | None) -> Objects | None:
+    return None if method is None and network is None else Objects(method, network)
 
 
 def _check_seeds(seeds: int) -> None:

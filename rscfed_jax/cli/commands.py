@@ -33,7 +33,8 @@ FIGURES = (".png", ".pdf", ".svg")
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings given by hand."""
-    flags = {name.removeprefix("setting_"): value for name, value in vars(arguments).items() if "setting_" in name}
+    prefix = "setting_"
+    flags = {name.removeprefix(prefix): value for name, value in vars(arguments).items() if name.startswith(prefix)}
     known = grids.known_settings(str(flags.get("method")), *arguments.methods)
     return {name: value if isinstance(value, bool) else known[name].read(value) for name, value in flags.items()}
 

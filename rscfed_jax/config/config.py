@@ -209,7 +209,8 @@ class Config:
 
     def __init__(self, **settings: Any) -> None:
         given = {name: plain(value) for name, value in settings.items() if value is not None}
-        given |= {f"{given.get('method')}_{name}": value for name, value in given.pop("own", {}).items()}
+        method_name = given.get("method", SETTINGS["method"].default)
+        given |= {f"{method_name}_{name}": value for name, value in given.pop("own", {}).items()}
         self._set("_given", given)
         values = {name: given.get(name, setting.default) for name, setting in SETTINGS.items()}
         SETTINGS["preset"].checked(values["preset"])
@@ -248,7 +249,8 @@ class Config:
         for declared in filter(None, declarations):
             own = declared.get("DEFAULTS", {}) | declared.get("PRESETS", {}).get(preset, {})
             if unknown := [name for name in own if name not in SETTINGS or name in ("dataset", "method", "preset")]:
-                raise SettingError("method", declared.path, f"its DEFAULTS name {unknown[0]}, which is no setting")
+                reason = f"its DEFAULTS name {unknown[0]}, which is not a setting that it can change"
+                raise SettingError("method" if declared is declarations[-1] else "dataset", declared.path, reason)
             defaults |= own
         return defaults
 
@@ -267,7 +269,7 @@ class Config:
                     reason = f"is a setting of the method {other.name}, but the method is {self.method}"
                     raise SettingError(name, more[name], reason)
             raise TypeError(f"Config() got an unexpected keyword argument {name!r}")
-        if clash := next((name for name in known if name in SETTINGS), None):
+        if clash := next((name for name in known if name in SETTINGS or name in HASHES), None):
             raise SettingError("method", self._method.path, f"its number {clash} has the name of a setting; rename it")
         values = {name: setting.checked(more.get(name, setting.default)) for name, setting in known.items()}
         return {name.removeprefix(prefix): value for name, value in values.items()}
@@ -301,6 +303,14 @@ class Config:
             given = {name: value for name, value in given.items() if name in SETTINGS or name in HASHES}
         return Config(**given | changes)
 
+    def resolved(self) -> dict[str, Any]:
+        """All settings as if each was given by hand; files by their paths."""
+        settings = self.to_dict()
+        for setting, file in (("method", self._method), ("model", self._model)):
+            if file is not None:
+                settings |= {setting: file.name if file.hash is None else str(file.path), f"{setting}_hash": None}
+        return settings
+
     def given(self) -> dict[str, Any]:
         """The settings that were given by hand."""
         return dict(self._given)
@@ -326,13 +336,18 @@ class Config:
             self._check_method(self._method)
         if self._model is not None:
             least, multiple = self._model.get("SMALLEST_SIDE", 1), self._model.get("SIDE_MULTIPLE", 1)
+            if not (is_int(least) and is_int(multiple) and multiple > 0):
+                reason = "its SMALLEST_SIDE and SIDE_MULTIPLE must be whole numbers"
+                raise SettingError("model", self._model.path, reason)
             if self.image_size < least or self.image_size % multiple:
                 sides = f"multiples of {multiple}" if multiple > 1 else "sides"
                 raise SettingError("image_size", self.image_size, f"{self.model} takes {sides} from {least} on")
 
     def _check_method(self, method: Declaration) -> None:
         for name, reason in method.get("REFUSES", {}).items():
-            if name in SETTINGS and getattr(self, name) not in (None, SETTINGS[name].default):
+            if name not in SETTINGS:
+                raise SettingError("method", method.path, f"its REFUSES name {name}, which is no setting")
+            if self._given.get(name) not in (None, False, "off", SETTINGS[name].default):
                 raise SettingError("method", self.method, str(reason))
         if method.get("SAMPLES", SAMPLES[0]) == "subsets" and self.subset_size > self.clients:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {self.clients}")

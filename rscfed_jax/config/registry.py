@@ -17,6 +17,8 @@ from rscfed_jax.config.kinds import SWITCH, Setting, SettingError, kind_of
 
 PACKAGE = Path(__file__).parent.parent
 SAMPLES = ("subsets", "all", "labeled")
+DECLARED = {"CHOICES", "DEFAULTS", "HELP", "NAME", "NUMBERS", "PRESETS", "REFUSES", "SAMPLES", "SEEDED", "USAGE"}
+DECLARED |= {"SMALLEST_SIDE", "SIDE_MULTIPLE"}
 NO_FILE = "none"  # the hash of a method or network that was given as an object
 
 
@@ -39,6 +41,18 @@ class Declaration(NamedTuple):
     def get(self, literal: str, default: Any) -> Any:
         """What the file declares, or the default."""
         return self.literals.get(literal, default)
+
+    def call(self, room: "Room", *arguments: Any) -> Any:
+        """What the file's function returns; a user's file that fails is refused in a line."""
+        try:
+            return getattr(self.load(), room.function)(*arguments)
+        except SettingError:
+            raise
+        except (Exception, SystemExit) as error:
+            if self.hash is None:
+                raise
+            reason = " ".join(f"fails with {type(error).__name__}: {error}".split())
+            raise SettingError(room.setting, self.path, reason) from error
 
     def load(self) -> ModuleType:
         """Runs the file, once in a process, and returns its module."""
@@ -99,10 +113,10 @@ def _declarations(room: Room) -> dict[str, Declaration]:
     return {declaration.name: declaration for declaration in found}
 
 
-def literals_of(source: bytes) -> dict[str, Any]:
-    """The names in capitals that a source text assigns literals to at its top level; a SyntaxError if it is none."""
+def literals_of(tree: ast.Module) -> dict[str, Any]:
+    """The names in capitals that a file assigns literals to at its top level; a ValueError if a declaration is none."""
     literals = {}
-    for statement in ast.parse(source).body:
+    for statement in tree.body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
@@ -113,7 +127,9 @@ def literals_of(source: bytes) -> dict[str, Any]:
             try:
                 literals[target.id] = ast.literal_eval(value)
             except (ValueError, TypeError):
-                continue  # computed: not a declaration
+                if target.id in DECLARED:
+                    reason = f"line {statement.lineno}: {target.id} must be a literal, which is read without running it"
+                    raise ValueError(reason) from None
     return literals
 
 
@@ -124,7 +140,7 @@ def metrics() -> dict[str, str]:
 
 @cache
 def _metrics() -> dict[str, str]:
-    return literals_of((PACKAGE / "core/metrics.py").read_bytes())["METRICS"]
+    return literals_of(ast.parse((PACKAGE / "core/metrics.py").read_bytes()))["METRICS"]
 
 
 def _read(room: Room, path: Path, *, foreign: bool) -> Declaration:
@@ -137,10 +153,13 @@ def _read(room: Room, path: Path, *, foreign: bool) -> Declaration:
         raise refuse(f"cannot be read: {error.strerror}") from None
     try:
         tree = ast.parse(source)
-        literals = literals_of(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         place = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise refuse(f"is not a Python file that can be read: {place}") from None
+    try:
+        literals = literals_of(tree)
+    except ValueError as error:
+        raise refuse(str(error)) from None
     name = literals.get("NAME", path.stem)
     if foreign:
         if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
@@ -164,13 +183,18 @@ def _with_settings(declaration: Declaration, refuse: Any) -> Declaration:
         declared = declaration.get(literal, {})
         if not isinstance(declared, dict):
             raise refuse(f"{literal} must be a dictionary")
-        return tuple(_setting(declaration.name, name, parts, refuse) for name, parts in declared.items())
+        settings = tuple(_setting(declaration.name, name, parts, refuse) for name, parts in declared.items())
+        if literal == "NUMBERS" and (words := [setting.name for setting in settings if setting.kind.read is str]):
+            raise refuse(f"{words[0]} is a choice of words: put it into CHOICES")
+        return settings
 
     if declaration.get("SAMPLES", SAMPLES[0]) not in SAMPLES:
         raise refuse(f"SAMPLES {declaration.get('SAMPLES', '')!r} must be one of {', '.join(SAMPLES)}")
-    for literal in ("DEFAULTS", "REFUSES"):
+    for literal in ("DEFAULTS", "REFUSES", "PRESETS"):
         if not isinstance(declaration.get(literal, {}), dict):
             raise refuse(f"{literal} must be a dictionary")
+    if not all(isinstance(values, dict) for values in declaration.get("PRESETS", {}).values()):
+        raise refuse("PRESETS must hold a dictionary for each preset")
     return declaration._replace(numbers=settings("NUMBERS"), choices=settings("CHOICES"))
 
 

@@ -78,8 +78,7 @@ class Batches(NamedTuple):
         kind = self.algorithm.method.batches
         if not isinstance(kind, Separate):
             return in_batches(self._count(), self.algorithm.batch_size)
-        labeled, others = self._count_by_kind()
-        return jnp.where(others > 0, in_batches(others, kind.unlabeled), in_batches(labeled, kind.labeled))
+        return kind.steps(*self._count_by_kind())
 
     def order(self, key: Array) -> Array:
         """[P] the positions that the client trains on in random order, then the rest; labeled first if separate."""

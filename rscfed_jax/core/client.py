@@ -68,10 +68,12 @@ def train_client(
     method, network = algorithm.method, algorithm.network
     holding = holding_of(client, data)
     learning_rate = jnp.where(holding.labeled, hyper.lr_labeled, hyper.lr_unlabeled)
-    epochs = algorithm.epochs if method.epochs is None else method.epochs(holding.labeled, hyper).astype(jnp.int32)
+    epochs = (
+        algorithm.epochs if method.epochs is None else jnp.asarray(method.epochs(holding.labeled, hyper), jnp.int32)
+    )
     see = partial(  # what every step of this client knows
         Step,
-        teacher=broadcast.model if method.teacher == "frozen" else None,
+        teacher=broadcast.model if method.teacher == "frozen" else started.teacher if algorithm.with_teacher else None,
         sent=broadcast.model,
         round=broadcast.round,
         memory=broadcast.memory,
@@ -113,6 +115,8 @@ def train_client(
     kinds = method.news(network)
     news = {name: total if isinstance(kinds[name], Sum) else mean(total) for name, total in news.items()}
     if batches.prepared is not None:
+        if means := [name for name in batches.prepared.news if not isinstance(kinds.get(name), Sum)]:
+            raise ValueError(f"the news {means[0]} of `prepare` must be declared as a Sum")
         news = added(news, batches.prepared.news)
     return model, after, jax.tree.map(mean, losses), news
 

@@ -42,7 +42,7 @@ News = Mean | Sum
 
 @dataclasses.dataclass(frozen=True)
 class Mixed:
-    """Batches of the client's samples as they come, labeled or not."""
+    """Batches of the client's samples as they come, labeled or not, of the size that `--batch-size` says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Separate:
 
     labeled: int
     unlabeled: int
+
+    def steps(self, labeled: Any, others: Any) -> Any:
+        """Batches of an epoch over this many labeled and other samples; numbers or arrays."""
+        by_labeled, by_others = -(-labeled // self.labeled), -(-others // self.unlabeled)
+        return by_others + by_labeled * (others == 0)
 
 
 class Verdict(NamedTuple):
@@ -91,9 +96,12 @@ class Prepare(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Finish:
-    """A second phase of the round: all labeled clients train on from the new global model; their mean replaces it."""
+    """A second phase of the round: all labeled clients train on from the new global model; their mean replaces it.
 
-    objective: Objective = mean_teacher_loss
+    They have their own momentum and no teacher, and no faults happen.
+    """
+
+    objective: Objective | None = None  # None: the method's own
     epochs: int = 1
     aggregate: Aggregate = by_data_amount
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client import train_slot
 from rscfed_jax.core.client_axis import CLIENTS, ClientAxis
 from rscfed_jax.core.faults import NO_FAULTS
-from rscfed_jax.core.method import Method, Server
+from rscfed_jax.core.method import Mixed, Server
 from rscfed_jax.core.optimizer import init_client
 from rscfed_jax.core.repeat import share
 from rscfed_jax.core.sampling import LabeledClients
@@ -49,7 +50,7 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
             key=key,
             model=model,
             initial_model=jax.tree.map(jnp.copy, model),
-            memory=jax.tree.map(_of_one_type, algorithm.method.memory(network, jax.tree.map(jnp.copy, model))),
+            memory=initial_memory(algorithm, model),
             clients=stacked,
             models_down=jnp.int32(0),
             models_up=jnp.int32(0),
@@ -57,9 +58,11 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
     )
 
 
-def _of_one_type(leaf: Array) -> Array:
-    """An array whose type is not weak: the first round would change it, and the second would be compiled anew."""
-    return jax.lax.convert_element_type(leaf, jnp.result_type(leaf))
+def initial_memory(algorithm: Algorithm, model: Model) -> Any:
+    """What the method's server knows before the first round, which starts from `model`."""
+    memory = algorithm.method.memory(algorithm.network, jax.tree.map(jnp.copy, model))
+    # A type that is weak would change in the first round, and the second would be compiled anew.
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), memory)
 
 
 def place_state(axis: ClientAxis, state: State) -> State:
@@ -85,7 +88,8 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         model, memory = method.serve(Server(state.round, state.model, model, memory), members, hyper)
     down, up = models_sent(algorithm, subsets, trained, data)
     if method.finish is not None:
-        model, clients, count = second_phase(algorithm, clients, broadcast._replace(model=model), data, hyper)
+        sent = broadcast._replace(model=model, memory=memory)
+        model, clients, count = second_phase(algorithm, clients, sent, data, hyper)
         down, up = down + count, up + count
     state = state._replace(
         round=state.round + 1,
@@ -129,7 +133,7 @@ def train_subsets(
         work = data.sizes.at[working].get(mode="fill", fill_value=0)
         if algorithm.method.epochs is not None:
             labeled = data.labeled.at[working].get(mode="fill", fill_value=False)
-            work *= algorithm.method.epochs(labeled, hyper).astype(work.dtype)
+            work *= jnp.asarray(algorithm.method.epochs(labeled, hyper), work.dtype)
         attacks = attackers.at[ids].get(mode="fill", fill_value=False)
         slot = Slot(ids, subset, answers, attacks)
         trained, clients = algorithm.axis.run(
@@ -153,7 +157,16 @@ def second_phase(
     """The mean of all labeled clients after they have trained on from the new global model, and how many they are."""
     finish = algorithm.method.finish
     assert finish is not None
-    method = Method(objective=finish.objective, views=algorithm.method.views, teacher="none")
+    method = dataclasses.replace(
+        algorithm.method,
+        objective=finish.objective or algorithm.method.objective,
+        teacher="none",
+        batches=Mixed(),
+        prepare=None,
+        tally=None,
+        between=None,
+        epochs=None,
+    )
     alone = dataclasses.replace(algorithm, method=method, epochs=finish.epochs, faults=NO_FAULTS)
     subsets = LabeledClients()(broadcast.key, data)
     broadcast = broadcast._replace(key=jax.random.fold_in(broadcast.key, FINISH))

@@ -18,14 +18,7 @@ def method_of(config: Config) -> Method:
 
 
 def _build(file: Declaration, config: Config) -> Method:
-    try:
-        method = file.load().method(config)
-    except SettingError:
-        raise
-    except Exception as error:
-        if file.hash is None:
-            raise
-        raise SettingError("method", file.path, f"fails with {type(error).__name__}: {error}") from error
+    method = file.call(FILES, config)
     if not isinstance(method, Method):
         raise SettingError("method", file.path, f"its function `method` returns {type(method).__name__}, not a Method")
     sample = method.sample or SAMPLERS[file.get("SAMPLES", SAMPLES[0])](config)

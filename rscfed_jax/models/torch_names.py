@@ -2,9 +2,10 @@
 
 The simple CNN names its layers (`features.conv1.weight`). ResNet-18 numbers them in a sequence: `features.0` is the
 stem and `features.1` its batch-norm, then come a ReLU, a max-pool if the stem has one, and the four stages. The layers
-of any other network keep the names that flax gives them.
+of any other network keep the names that flax gives them; their tensors are named and laid out by PyTorch's rules.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from rscfed_jax.core.types import Model
 
 COUNTER = ".num_batches_tracked"  # of batch-norm in PyTorch; nothing here uses the number
-OF_THE_PAPER = ("conv1", "conv2", "fc1", "fc2", "l1", "l2", "l3", "stem_conv", "stem_bn", "layer")
+OF_THE_PAPER = re.compile(r"conv1|conv2|fc1|fc2|l1|l2|l3|stem_conv|stem_bn|layer\d_\d")
 
 LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
 
@@ -70,7 +71,7 @@ def _table(variables: Model) -> dict[str, Tensor]:
     # In a sequence the stages come after the stem's convolution, batch-norm, ReLU and, in the 7x7 stem, max-pool.
     first_stage = 3 if "stem_conv" not in params or params["stem_conv"]["kernel"].shape[0] == 3 else 4
     found = {}
-    of_the_paper = all(name.startswith(OF_THE_PAPER) for name in params)
+    of_the_paper = all(map(OF_THE_PAPER.fullmatch, params))
     for path, leaf in _leaves(variables):
         layer = _torch_layer(path[1:-1], first_stage) if of_the_paper else ".".join(path[1:-1])
         name = ".".join(filter(None, (layer, LEAVES.get(path[-1], path[-1]))))

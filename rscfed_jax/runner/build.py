@@ -17,7 +17,7 @@ from rscfed_jax.core.faults import NO_FAULTS, Faults
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.program import init_cells
 from rscfed_jax.core.repeat import REPEATS
-from rscfed_jax.core.round import place_state
+from rscfed_jax.core.round import initial_memory, place_state
 from rscfed_jax.core.sampling import LabeledClients
 from rscfed_jax.core.types import OF_A_CELL, FederatedData, Model, State, TestData
 from rscfed_jax.data.federation import Federation
@@ -38,7 +38,7 @@ class Simulation(NamedTuple):
     hyper: Hyper
 
 
-class Own(NamedTuple):
+class Objects(NamedTuple):
     """A method and a network that were given as objects; None: those that the config names."""
 
     method: Method | None = None
@@ -48,13 +48,17 @@ class Own(NamedTuple):
         """The config with the names of the objects in it, by which a run directory knows them again."""
         changes: dict[str, Any] = {}
         if self.method is not None and not self._is_built_in(config):
-            if not self.method.name or self.method.name in METHODS.declarations:
-                reason = "must have a name of its own, as in Method(name='mine', ...)"
-                raise SettingError("method", repr(self.method.name), reason)
-            changes |= {"method": self.method.name, "method_hash": NO_FILE}
+            name = self.method.name
+            if not name.isidentifier() or name in METHODS.declarations:
+                reason = "must have a name of its own, of letters, digits and underscores: Method(name='mine', ...)"
+                raise SettingError("method", repr(name), reason)
+            # A method that was made of the config's keeps its defaults and numbers.
+            before = {f"{config.method}_{number}": None for number in config.own}
+            numbers = {f"{name}_{number}": value for number, value in config.numbers.items()}
+            changes |= before | numbers | {"method": name, "method_hash": NO_FILE}
         if self.network is not None:
             changes |= {"model": name_of(self.network), "model_hash": NO_FILE}
-        return config.replace(**changes) if changes else config
+        return Config(**config.resolved() | changes) if changes else config
 
     def _is_built_in(self, config: Config) -> bool:
         """Whether the method is the very one that the config names."""
@@ -74,7 +78,7 @@ class Own(NamedTuple):
         return self.network or network_of(config, classes)
 
 
-NOTHING_OWN = Own()
+NO_OBJECTS = Objects()
 
 
 def tree_bytes(tree: Any) -> int:
@@ -126,11 +130,15 @@ def build_simulation(
     config: Config, federation: Federation, *, method: Method | None = None, network: nn.Module | None = None
 ) -> Simulation:
     """Puts a federation on the device and initialises its state; `method` and `network` replace the config's."""
-    return cell_of(build_cells([config], [federation], own=Own(method, network)), 0)
+    return cell_of(build_cells([config], [federation], objects=Objects(method, network)), 0)
 
 
 def build_cells(
-    configs: Sequence[Config], federations: Sequence[Federation], *, own: Own = NOTHING_OWN, grid_devices: int = 1
+    configs: Sequence[Config],
+    federations: Sequence[Federation],
+    *,
+    objects: Objects = NO_OBJECTS,
+    grid_devices: int = 1,
 ) -> Simulation:
     """The same for G experiments that share a program: state, data and numbers have a leading axis of G cells.
 
@@ -144,7 +152,7 @@ def build_cells(
     configs = [*configs, *[configs[-1]] * padding]
     federations = [*federations, *[federations[-1]] * padding]
     config, dataset = configs[0], federations[0].dataset
-    method, network = own.method_of(config), own.network_of(config, dataset.classes)
+    method, network = objects.method_of(config), objects.network_of(config, dataset.classes)
     model = model_like(network, config, dataset.classes)
     axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
     algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].any_unlabeled)
@@ -176,7 +184,7 @@ def start_from(algorithm: Algorithm, state: State, model: Model) -> State:
         broadcast = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (cells, *leaf.shape)), tree)
         return algorithm.axis.place(broadcast, GRID)
 
-    memory = everywhere(algorithm.method.memory(algorithm.network, model))
+    memory = everywhere(initial_memory(algorithm, model))
     return state._replace(model=everywhere(model), initial_model=everywhere(model), memory=memory)
 
 

@@ -18,14 +18,14 @@ from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client import train_step
 from rscfed_jax.core.client_axis import ClientAxis
-from rscfed_jax.core.method import Method
+from rscfed_jax.core.method import Method, Separate
 from rscfed_jax.core.objective import Batch, Step
 from rscfed_jax.core.optimizer import init_client
 from rscfed_jax.core.schedule import waves_of
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.report.tables import as_console
-from rscfed_jax.runner.build import NOTHING_OWN, Own, make_algorithms, tree_bytes
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, tree_bytes
 
 CLIENT_COUNTS = (10, 50, 500, 10_000)
 BYTES_PER_PIXEL = 4
@@ -75,13 +75,13 @@ class Parts(NamedTuple):
     model: Any
 
     @classmethod
-    def of(cls, config: Config, federation: Federation, own: Own) -> "Parts":
+    def of(cls, config: Config, federation: Federation, objects: Objects) -> "Parts":
         """The parts of a config."""
         classes = federation.dataset.classes
-        network = own.network_of(config, classes)
+        network = objects.network_of(config, classes)
         model = model_like(network, config, classes)
         axis = ClientAxis.create(config.chunk, config.devices, model_bytes=tree_bytes(model))
-        method = own.method_of(config)
+        method = objects.method_of(config)
         algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=federation.any_unlabeled)
         return cls(algorithm, model)
 
@@ -96,31 +96,43 @@ class Parts(NamedTuple):
 def slots_of(method: Method, labeled: np.ndarray) -> np.ndarray:
     """[N] how often each client trains in a round, on average; `labeled` [N] says who holds labels."""
     ask = getattr(method.sample, "slots", None)
-    slots = np.ones(len(labeled)) if ask is None else ask(labeled)  # a sampler of a user's own need not say
-    return slots + labeled if method.finish is not None else slots
+    return np.ones(len(labeled)) if ask is None else ask(labeled)  # a sampler of a user's own need not say
 
 
-def local_steps(config: Config, method: Method, sizes: np.ndarray, labeled: np.ndarray) -> np.ndarray:
-    """[N] steps of each client in one training."""
+def batch_size(config: Config, method: Method) -> int:
+    """Samples in a batch."""
+    kind = method.batches
+    return kind.labeled + kind.unlabeled if isinstance(kind, Separate) else config.batch_size
+
+
+def local_steps(config: Config, method: Method, sizes: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """[N] steps of each client in one training; `labels` [N] says how many of its samples have one."""
     epochs: Any = config.local_epochs
+    labeled = labels > 0
     if method.epochs is not None:
         numbers = jax.tree.map(jnp.float32, Hyper.of(config))
         epochs = np.asarray(method.epochs(jnp.asarray(labeled), numbers))
+    if isinstance(method.batches, Separate):
+        return method.batches.steps(labels, sizes - labels) * epochs
     return -(-sizes // config.batch_size) * epochs
 
 
-def run_seconds(config: Config, federation: Federation, *, own: Own = NOTHING_OWN) -> float:
+def steps_per_round(config: Config, method: Method, sizes: np.ndarray, labels: np.ndarray) -> float:
+    """Steps of all clients in a round, on average, its second phase included."""
+    slots = slots_of(method, labels > 0)
+    if config.repeat == "share":  # a client's model serves every subset that drew it
+        slots = np.minimum(slots, 1)
+    steps = float((slots * local_steps(config, method, sizes, labels)).sum())
+    if method.finish is not None:
+        steps += method.finish.epochs * float((-(-sizes // config.batch_size))[labels > 0].sum())
+    return steps
+
+
+def run_seconds(config: Config, federation: Federation, *, objects: Objects = NO_OBJECTS) -> float:
     """A guess at the time of a run from its client steps; only the simple CNN on two CPU cores was measured."""
-    method, labeled = own.method_of(config), federation.labeled
-    steps, slots = local_steps(config, method, federation.sizes, labeled), slots_of(method, labeled)
-    per_round = float((_trainings(config, slots) * steps).sum())
-    warmup = config.warmup_rounds * float(steps[labeled].sum())
-    return (config.rounds * per_round + warmup) * SECONDS_PER_STEP
-
-
-def _trainings(config: Config, slots: np.ndarray) -> np.ndarray:
-    """[N] trainings of each client in a round: where subsets share a client's model, at most one."""
-    return np.minimum(slots, 1) if config.repeat == "share" else slots
+    method, sizes, labels = objects.method_of(config), federation.sizes, federation.label_counts.sum(axis=1)
+    warmup = config.warmup_rounds * float(local_steps(config, method, sizes, labels)[labels > 0].sum())
+    return (config.rounds * steps_per_round(config, method, sizes, labels) + warmup) * SECONDS_PER_STEP
 
 
 def image_bytes(config: Config, federation: Federation) -> int:
@@ -133,16 +145,15 @@ def estimate(config: Config, federation: Federation, parts: Parts, step_flops: f
     """What `config` takes with this many clients; if it has another number itself, they share its samples equally."""
     sizes = federation.sizes
     if clients == len(sizes):
-        labeled = federation.labeled
+        labels = federation.label_counts.sum(axis=1)
     else:
         sizes = np.full(clients, max(sizes.sum() / clients, 1))
-        labeled = np.arange(clients) < (config.labeled_clients or clients)
+        labels = sizes * (config.labeled_fraction or 1) * (np.arange(clients) < (config.labeled_clients or clients))
     method, devices = parts.algorithm.method, parts.algorithm.axis.devices
-    by_client = slots_of(method, labeled)
-    slots = round(by_client.sum())
+    slots = round(slots_of(method, labels > 0).sum())
     models = min(slots, clients) if config.repeat == "share" else slots
-    steps = local_steps(config, method, sizes, labeled)
-    steps_per_round = float((_trainings(config, by_client) * steps).sum())
+    models += int((labels > 0).sum()) if method.finish is not None else 0
+    steps = steps_per_round(config, method, sizes, labels)
     own, model_bytes = parts.client_bytes(config), tree_bytes(parts.model)
     # A state is fetched by each device, and stored with its model.
     travels = devices * (2 * own + model_bytes)
@@ -150,8 +161,8 @@ def estimate(config: Config, federation: Federation, parts: Parts, step_flops: f
     return Estimate(
         clients=clients,
         models_per_round=models,
-        steps_per_round=steps_per_round,
-        flops_per_round=steps_per_round * step_flops,
+        steps_per_round=steps,
+        flops_per_round=steps * step_flops,
         state_bytes=-(-clients // devices) * own,
         data_bytes=image_bytes(config, federation),
         models_bytes=(3 + -(-slots // devices)) * model_bytes,
@@ -162,10 +173,11 @@ def estimate(config: Config, federation: Federation, parts: Parts, step_flops: f
     )
 
 
-def measure_step(config: Config, classes: int, parts: Parts, *, own: Own = NOTHING_OWN) -> StepCost:
+def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects = NO_OBJECTS) -> StepCost:
     """Compiles one local step for one client and for two, and asks XLA what they take."""
-    network = own.network_of(config.replace(conv="plain"), classes) if own.network is None else own.network
-    method, size = parts.algorithm.method, config.batch_size
+    network = objects.network_of(config.replace(conv="plain"), classes) if objects.network is None else objects.network
+    method = parts.algorithm.method
+    size = batch_size(config, method)
     algorithm = Algorithm(method, network, config.image_size, size)
     model = _zeros(parts.model)
     hyper = jax.tree.map(jnp.float32, Hyper.of(config))
@@ -208,23 +220,25 @@ def largest_chunk(step: StepCost, taken: Estimate, budget: float) -> int:
     return 0 if left < 0 else 1 + int(left // (step.bytes_more + taken.more_bytes))
 
 
-def program_bytes(configs: Sequence[Config], federations: Sequence[Federation], *, own: Own = NOTHING_OWN) -> int:
+def program_bytes(
+    configs: Sequence[Config], federations: Sequence[Federation], *, objects: Objects = NO_OBJECTS
+) -> int:
     """Bytes of data and state of cells that share a program, on all devices together; images counted once."""
     states = 0
     for config, federation in zip(configs, federations, strict=True):
-        parts = Parts.of(config, federation, own)
+        parts = Parts.of(config, federation, objects)
         slots = round(slots_of(parts.algorithm.method, federation.labeled).sum())
         states += config.clients * parts.client_bytes(config) + (3 + slots) * tree_bytes(parts.model)
     return states + max(image_bytes(*pair) for pair in zip(configs, federations, strict=True))
 
 
 def as_lines(
-    config: Config, federation: Federation, *, memory: float, flops: float | None, own: Own = NOTHING_OWN
+    config: Config, federation: Federation, *, memory: float, flops: float | None, objects: Objects = NO_OBJECTS
 ) -> Iterator[str]:
     """The plan for a reader, and as one JSON object in its last line."""
-    parts = Parts.of(config, federation, own)
+    parts = Parts.of(config, federation, objects)
     model, devices = parts.model, parts.algorithm.axis.devices
-    step = measure_step(config, federation.dataset.classes, parts, own=own)
+    step = measure_step(config, federation.dataset.classes, parts, objects=objects)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
     yield f"{config.model}: {parameters:,} parameters, {_size(tree_bytes(model))}"
     kept = parts.client_bytes(config)

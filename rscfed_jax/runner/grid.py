@@ -16,7 +16,7 @@ from rscfed_jax.runner.sweep import Cell, Program, cells_of, run_programs, setti
 from rscfed_jax.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from rscfed_jax.runner.build import Own
+    from rscfed_jax.runner.build import Objects
 
 LOGGED = ("labeled_loss", "consistency_loss", "broken_clients", "dropped_clients", "attacker_weight")
 SENT = ("models_down", "models_up", "bytes_down", "bytes_up", "seconds")
@@ -87,10 +87,13 @@ def points_of(
     seeds: int,
     out: str | Path | None,
     check: bool = True,
-    own: "Own | None" = None,
+    objects: "Objects | None" = None,
 ) -> list[Point]:
     """Every combination of values, with a cell for each seed; settings are checked, nothing is written."""
     first = settings.get("seed", 0)
+    for setting, given in (("method", objects and objects.method), ("model", objects and objects.network)):
+        if given is not None and setting in axes:
+            raise SettingError("set", setting, "cannot vary where one is given as an object")
     methods = axes.get("method", [settings.get("method", SETTINGS["method"].default)])
     if len(methods) > 1 and (others := [name for name in axes if name not in SETTINGS]):
         raise SettingError(
@@ -107,7 +110,9 @@ def points_of(
             setting: getattr(Config(**common | varied), setting) for setting in ("method", "model") if setting in varied
         }
         name = "_".join(f"{key}-{_as_name(value)}" for key, value in named.items()) or "cell"
-        cells = cells_of(name, common | varied, seeds=range(first, first + seeds), out=out, check=check, own=own)
+        cells = cells_of(
+            name, common | varied, seeds=range(first, first + seeds), out=out, check=check, objects=objects
+        )
         points.append(Point(named, cells))
     names = [cell.name for point in points for cell in point.cells]
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -15,7 +15,7 @@ from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.program import run_cells
 from rscfed_jax.core.types import Array, RoundReport
 from rscfed_jax.report.plots import plot_curves
-from rscfed_jax.runner.build import NOTHING_OWN, Own, Simulation, build_cells
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
 from rscfed_jax.runner.history import DivergedError, History, check_finite, summarise
 from rscfed_jax.runner.processes import any_of_them
@@ -37,7 +37,7 @@ def run_together(
     shown: RunProgress,
     resume: bool,
     stop: Callable[[], bool],
-    own: Own = NOTHING_OWN,
+    objects: Objects = NO_OBJECTS,
     grid_devices: int = 1,
 ) -> tuple[list[Result | None], int]:
     """Runs experiments that share a program as its cells; the results, None for a diverged one, and compilations."""
@@ -45,7 +45,7 @@ def run_together(
     simulation = build_cells(
         [experiment.config for experiment in experiments],
         [experiment.federation for experiment in experiments],
-        own=own,
+        objects=objects,
         grid_devices=grid_devices,
     )
     with ExitStack() as held:
@@ -108,7 +108,7 @@ class Loop:
         if self.round < 0 or not resumed:
             self._warm_up()
         self.start = self.round
-        if not finished:
+        if not finished and any(experiment.active for experiment in self.experiments):
             shown.say("compiling the round")
             self._drive(self._program(self.simulation.algorithm), config.rounds)
         if any(each.active and each.history.records[-1]["round"] < config.rounds for each in self.experiments):

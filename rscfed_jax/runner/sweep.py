@@ -13,7 +13,7 @@ from rscfed_jax.storage.model_file import check_stored
 from rscfed_jax.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from rscfed_jax.runner.build import Own
+    from rscfed_jax.runner.build import Objects
 
 # Settings that change numbers or who holds what, never the program: besides the numbers of `Hyper`, these.
 NUMBERS = {
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
     name: str
     config: Config
     directory: RunDirectory | None  # nothing is written without one
-    own: "Own | None" = None  # a method or network that was given as an object
+    objects: "Objects | None" = None  # a method or network that was given as an object
 
     @property
     def finished(self) -> bool:
@@ -57,11 +57,11 @@ class Program(NamedTuple):
     federations: list[Federation]
 
     @property
-    def own(self) -> "Own":
+    def objects(self) -> "Objects":
         """The method and network that its cells were given as objects."""
-        from rscfed_jax.runner.build import NOTHING_OWN
+        from rscfed_jax.runner.build import NO_OBJECTS
 
-        return self.cells[0].own or NOTHING_OWN
+        return self.cells[0].objects or NO_OBJECTS
 
 
 def cells_of(
@@ -71,7 +71,7 @@ def cells_of(
     seeds: Iterable[int],
     out: str | Path | None,
     check: bool = True,
-    own: "Own | None" = None,
+    objects: "Objects | None" = None,
 ) -> list[Cell]:
     """A cell for each seed; settings are checked, nothing is written.
 
@@ -80,14 +80,14 @@ def cells_of(
     cells = []
     for seed in seeds:
         config = Config(**settings | {"seed": seed})
-        if own is not None:
-            config = own.named_in(config)
+        if objects is not None:
+            config = objects.named_in(config)
         if config.init_from is not None:
             check_stored(config.init_from, setting="init_from")
         directory = None if out is None else RunDirectory(Path(out) / "cells" / f"{name}-seed{seed}")
         if directory is not None and check:
             directory.check(config, resume=True)
-        cells.append(Cell(f"{name}, seed {seed}", config, directory, own))
+        cells.append(Cell(f"{name}, seed {seed}", config, directory, objects))
     return cells
 
 
@@ -134,7 +134,7 @@ def program_key(cell: Cell, federation: Federation) -> tuple:
     static = tuple(item for item in config.to_dict().items() if item[0] not in numbers)
     faults = (config.drop_rate > 0, config.byzantine > 0)
     kinds = (int(federation.labeled.sum()), federation.any_unlabeled)
-    return (static, *_samples(config), *kinds, *faults, cell.own)
+    return (static, *_samples(config), *kinds, *faults, cell.objects)
 
 
 def programs_of(
@@ -150,19 +150,19 @@ def programs_of(
     waiting = [cell for cell in cells if saved[cell.name] is not None]
     programs: dict[tuple, list[tuple[Program, set[int]]]] = {}
     for cell, federation in zip(waiting, federations(waiting), strict=True):
-        own = set(saved[cell.name] or [])
+        mine = set(saved[cell.name] or [])
         alike = programs.setdefault(program_key(cell, federation), [])
         for place, (program, common) in enumerate(alike):
-            shared = common & own
-            lost = max(own | common, default=0) - max(shared, default=0)
-            together = lost <= cell.config.checkpoint_every if shared else not (own or common)
+            shared = common & mine
+            lost = max(mine | common, default=0) - max(shared, default=0)
+            together = lost <= cell.config.checkpoint_every if shared else not (mine or common)
             if together and len(program.cells) < (most or len(cells)):
                 program.cells.append(cell)
                 program.federations.append(federation)
                 alike[place] = (program, shared)
                 break
         else:
-            alike.append((Program([cell], [federation]), own))
+            alike.append((Program([cell], [federation]), mine))
     return [program for alike in programs.values() for program, _ in alike]
 
 
@@ -179,9 +179,9 @@ def describe(programs: Sequence[Program], runs: int) -> Iterator[str]:
     for number, program in enumerate(programs, 1):
         configs = [cell.config for cell in program.cells]
         pairs = list(zip(configs, program.federations, strict=True))
-        seconds = sum(run_seconds(config, federation, own=program.own) for config, federation in pairs)
+        seconds = sum(run_seconds(config, federation, objects=program.objects) for config, federation in pairs)
         hours += seconds / 3600
-        memory = program_bytes(configs, program.federations, own=program.own) / 2**30
+        memory = program_bytes(configs, program.federations, objects=program.objects) / 2**30
         count = f"{len(pairs)} cell{'s' if len(pairs) > 1 else ''}"
         yield f"program {number}: {count}, {memory:.2f} GiB, about {seconds / 60:.1f} min"
         for cell in program.cells:
@@ -236,7 +236,7 @@ def run_programs(
                 for cell, federation in zip(program.cells, program.federations, strict=True)
             ]
             results, compiled = run_together(
-                experiments, shown=shown, resume=True, stop=stop, own=program.own, grid_devices=grid_devices
+                experiments, shown=shown, resume=True, stop=stop, objects=program.objects, grid_devices=grid_devices
             )
             compilations += compiled
             for cell, result in zip(program.cells, results, strict=True):

@@ -14,7 +14,7 @@ from rscfed_jax.runner.sweep import Cell, cells_of, settings_by_method
 from rscfed_jax.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from rscfed_jax.runner.build import Own
+    from rscfed_jax.runner.build import Objects
 
 PAPER_ROUNDS = 1000
 DATASET = SETTINGS["dataset"].default
@@ -47,26 +47,29 @@ def plan(
     seeds: int,
     out: str | Path,
     check: bool = True,
-    own: "Own | None" = None,
+    objects: "Objects | None" = None,
 ) -> list[TableRow]:
     """Every run of a table, its settings checked; nothing runs and nothing is written.
 
-    A method that is given, by name, by path or as an object in `own`, joins the table: it gets a row for each row of
-    the method that the table ends with, which is the paper's own.
+    A method that is given, by name, by path or as an object, joins the table: it gets a row for each row of the method
+    that the table ends with, which is the paper's own.
     """
     settings = {"rounds": PAPER_ROUNDS} | settings
     guest = settings.pop("method", None)
-    rows = [(row, own and own._replace(method=None)) for row in rows_of(table, settings.get("dataset", DATASET))]
-    if own is not None and own.method is not None:
-        rows += [(row, own) for row in _guest_rows([row for row, _ in rows], own.method.name, None)]
+    of_paper = rows_of(table, settings.get("dataset", DATASET))
+    rows = [(row, objects and objects._replace(method=None)) for row in of_paper]
+    if guest is not None and objects is not None and objects.method is not None:
+        raise SettingError("method", guest, "is given as an object as well; give one of them")
+    if objects is not None and objects.method is not None:
+        rows += [(row, objects) for row in _guest_rows(of_paper, objects.method.name, None)]
     elif guest is not None:
-        rows += [(row, own) for row in _guest_rows([row for row, _ in rows], METHODS.find(guest).name, guest)]
+        rows += [(row, objects) for row in _guest_rows(of_paper, METHODS.find(guest).name, guest)]
     of_method = settings_by_method(settings, [row.settings["method"] for row, _ in rows])
     planned = []
-    for row, row_own in rows:
+    for row, row_objects in rows:
         try:
             common = of_method(row.settings["method"]) | row.settings
-            cells = cells_of(row.name, common, seeds=range(seeds), out=out, check=check, own=row_own)
+            cells = cells_of(row.name, common, seeds=range(seeds), out=out, check=check, objects=row_objects)
         except SettingError as error:
             raise SettingError("TABLE", table, f"{row.name} does not fit: {error}") from None
         planned.append(TableRow(row, cells))

@@ -114,7 +114,7 @@ def test_a_number_with_the_name_of_a_setting_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["colour", "mine_factor", "dataset", "preset"])
 def test_a_default_that_a_method_cannot_choose_is_refused(tmp_path, name):
     (tmp_path / "mine.py").write_text(MINE.replace('"tau"', f'"{name}"'))
-    with pytest.raises(SettingError, match=rf"--method .*mine.py: its DEFAULTS name {name}, which is no setting"):
+    with pytest.raises(SettingError, match=rf"--method .*mine.py: its DEFAULTS name {name}, which is not a setting"):
         Config(method=str(tmp_path / "mine.py"))
 
 

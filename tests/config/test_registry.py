@@ -1,8 +1,11 @@
 """What methods, networks and data sets declare: read as text, and the same as when their files are run."""
 
+import ast
+import re
+
 import pytest
 
-from rscfed_jax.config import SETTINGS, SettingError
+from rscfed_jax.config import SETTINGS, Config, SettingError
 from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, PACKAGE, is_path, literals_of
 
 ROOMS = {room.setting: room for room in (METHODS, NETWORKS, DATASETS)}
@@ -69,7 +72,7 @@ E, F = 5, 6
 def function():
     G = 7
 """
-    assert literals_of(source) == {"A": 1, "B": {"x": (1.5, "0..1", "text")}}
+    assert literals_of(ast.parse(source)) == {"A": 1, "B": {"x": (1.5, "0..1", "text")}}
 
 
 @pytest.mark.parametrize(
@@ -105,3 +108,46 @@ def test_a_users_file_that_declares_nonsense_is_refused_in_one_line_without_runn
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(SettingError, match=r"--model nowhere.py: cannot be read: No such file or directory"):
         NETWORKS.find("nowhere.py")
+
+
+def own_file(folder, content, name="mine.py"):
+    file = folder / name
+    file.write_text(f"{content}\n\n\ndef method(config):\n    raise SystemExit\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('NUMBERS = {"x": (1 / 2, "0..1", "half")}', "line 1: NUMBERS must be a literal"),
+        ("DEFAULTS = dict(ema=0.5)", "DEFAULTS must be a literal"),
+        ('NUMBERS = {"x": ("own", "own|global", "whose")}', "mine_x is a choice of words: put it into CHOICES"),
+        ("PRESETS = 5", "PRESETS must be a dictionary"),
+        ('PRESETS = {"paper": 5}', "PRESETS must hold a dictionary for each preset"),
+        ('REFUSES = {"bet": "no"}', "REFUSES name bet, which is no setting"),
+    ],
+)
+def test_a_declaration_that_is_none_is_refused(tmp_path, content, reason):
+    with pytest.raises(SettingError, match=re.escape(reason)):
+        Config(method=own_file(tmp_path, content))
+
+
+def test_a_number_called_hash_cannot_overwrite_the_hash(tmp_path):
+    file = own_file(tmp_path, 'NUMBERS = {"hash": (0.5, "0..1", "a number")}', name="method.py")
+    with pytest.raises(SettingError, match="method_hash has the name of a setting"):
+        Config(method=file)
+
+
+def test_a_method_refuses_what_is_given_by_hand_not_what_is_resolved(tmp_path):
+    file = own_file(tmp_path, 'REFUSES = {"flip": "does not flip"}')
+    assert not Config(method=file).flip
+    assert Config(method=file, preset="published").flip
+    assert not Config(method=file, flip=False).flip
+    with pytest.raises(SettingError, match="does not flip"):
+        Config(method=file, flip=True)
+
+
+def test_a_file_that_ends_the_process_is_refused(tmp_path):
+    config = Config(method=own_file(tmp_path, ""))
+    with pytest.raises(SettingError, match="fails with SystemExit"):
+        config.method_file.call(METHODS, config)

@@ -334,6 +334,18 @@ def test_a_client_that_keeps_no_sample_takes_no_step():
     chex.assert_trees_all_equal(state.model, tiny.state(algorithm).model)
 
 
+def asks_teacher(network, step, hyper):
+    assert step.teacher is not None
+    return Verdict(jnp.zeros_like(step.batch.labels), step.batch.valid, news={"asked": jnp.sum(step.batch.valid) * 1.0})
+
+
+def test_preparation_sees_the_clients_own_teacher_and_tells_sums_alone():
+    method = Method(sample=FixedSubsets(((3,),)), prepare=asks_teacher, news=lambda network: {"asked": Sum()})
+    run(method)
+    with pytest.raises(ValueError, match="asked of `prepare` must be declared as a Sum"):
+        run(dataclasses.replace(method, news=lambda network: {"asked": Mean()}))
+
+
 # A tally through the steps, and a hook between epochs
 
 

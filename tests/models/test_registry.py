@@ -1,6 +1,7 @@
 """Networks by name or file, and what is refused before anything is compiled."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import flax.linen as nn
@@ -56,6 +57,7 @@ def test_a_file_that_makes_no_network_is_named(tmp_path, body, said):
 class Picky(nn.Module):
     """Takes no images but those of 99 pixels."""
 
+    classes: int = 4
     dtype: type = jnp.float32
 
     @nn.compact
@@ -80,3 +82,45 @@ def test_an_object_is_called_by_its_class_and_its_fields():
     assert name_of(TinyNetwork(classes=4)) == "TinyNetwork(dtype=float32, classes=4)"
     other = dataclasses.replace(TinyNetwork(classes=4), classes=5)
     assert name_of(other) != name_of(TinyNetwork(classes=4))
+
+
+class Wrong(nn.Module):
+    """A network with one thing wrong."""
+
+    classes: int = 4
+    dtype: type = jnp.float32
+    wrong: str = ""
+
+    @nn.compact
+    def __call__(self, images, *, train, **more):
+        """Logits, or not."""
+        assert self.wrong != "fails"
+        if self.wrong == "no valid" and more:
+            raise TypeError("unexpected valid")
+        logits = nn.Dense(self.classes)(images.reshape(-1, images.shape[-1]).T)
+        return (logits, logits) if self.wrong == "tuple" else logits
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("fails", "does not take images of 3 x 16 x 16: AssertionError:"),
+        ("no valid", "TypeError: unexpected valid"),
+        ("tuple", r"must give logits \[2, 4\] for 2 images, not tuple"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused_in_a_line(wrong, reason):
+    with pytest.raises(SettingError, match=reason):
+        model_like(Wrong(wrong=wrong), Config(image_size=16), 4)
+
+
+def test_a_network_without_a_dtype_is_refused():
+    class Bare(nn.Module):
+        classes: int = 4
+
+    with pytest.raises(SettingError, match="must have the field dtype"):
+        model_like(Bare(), Config(image_size=16), 4)
+
+
+def test_the_name_of_a_network_has_no_address():
+    assert "0x" not in name_of(Wrong(wrong=partial(nn.relu)))

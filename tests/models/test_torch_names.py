@@ -110,3 +110,8 @@ def test_a_tensor_that_does_not_fit_is_named(cnn, change, said):
     change(tensors)
     with pytest.raises(ValueError, match=said):
         from_torch_names(tensors, cnn)
+
+
+def test_layers_whose_names_only_look_like_the_papers_keep_theirs():
+    model = {"params": {"layer1": {"kernel": np.zeros((2, 3))}, "fc1": {"bias": np.zeros(3)}}}
+    assert set(to_torch_names(model)) == {"layer1.weight", "fc1.bias"}

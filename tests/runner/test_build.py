@@ -1,5 +1,7 @@
 """From settings to a program and its arguments."""
 
+import dataclasses
+
 import chex
 import jax
 import numpy as np
@@ -9,7 +11,7 @@ from rscfed_jax.config import Config, SettingError
 from rscfed_jax.core.program import run_cells
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.methods.registry import METHODS
-from rscfed_jax.runner.build import build_cells, build_simulation, cell_of, to_device
+from rscfed_jax.runner.build import Objects, build_cells, build_simulation, cell_of, to_device
 from rscfed_jax.runner.loop import compiled
 from tests.helpers import SMALL
 
@@ -121,3 +123,20 @@ def test_a_federation_has_as_many_clients_as_the_config():
     federation = build_federation(CONFIG.replace(clients=5))
     with pytest.raises(SettingError, match="--clients 10: must be that of the federation, which has 5"):
         build_simulation(CONFIG, federation)
+
+
+def test_a_method_made_of_the_configs_keeps_its_numbers_and_defaults():
+    config = Config(method="fedirm", fedirm_factor=3.0)
+    mine = dataclasses.replace(METHODS["fedirm"](config), name="mine")
+    named = Objects(mine).named_in(config)
+    assert (named.method, named.method_hash, named.ema, named.warmup_rounds) == ("mine", "none", 0.99, 21)
+    assert named.numbers == config.numbers
+    assert Objects(mine).named_in(named) == named
+    assert Objects(METHODS["fedirm"](config)).named_in(config) == config
+
+
+@pytest.mark.parametrize("name", ["", "rscfed", "a/b"])
+def test_a_method_given_as_an_object_has_a_name_of_its_own(name):
+    mine = dataclasses.replace(METHODS["sso"](Config()), name=name)
+    with pytest.raises(SettingError, match="must have a name of its own"):
+        Objects(mine).named_in(Config())

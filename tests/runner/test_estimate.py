@@ -1,5 +1,6 @@
 """What an experiment would take."""
 
+import dataclasses
 import json
 
 import jax
@@ -7,11 +8,11 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import Config
-from rscfed_jax.core.method import Finish, Method
+from rscfed_jax.core.method import Finish, Method, Separate
 from rscfed_jax.core.sampling import AllClients
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.runner import estimate as estimates
-from rscfed_jax.runner.build import NOTHING_OWN, Own, build_simulation, tree_bytes
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, build_simulation, tree_bytes
 from rscfed_jax.runner.estimate import (
     SECONDS_PER_STEP,
     Parts,
@@ -21,6 +22,7 @@ from rscfed_jax.runner.estimate import (
     program_bytes,
     run_seconds,
     slots_of,
+    steps_per_round,
 )
 from tests.helpers import SMALL, FixedSubsets, TinyNetwork
 
@@ -28,9 +30,9 @@ CONFIG = Config(**SMALL | {"dataset": "fashion", "gamma": 0.8, "train_fraction":
 FEDERATION = build_federation(CONFIG)
 
 
-def estimate(*, clients=10, flops=1.0, own=NOTHING_OWN, **changes):
+def estimate(*, clients=10, flops=1.0, objects=NO_OBJECTS, **changes):
     config = CONFIG.replace(**changes)
-    return estimates.estimate(config, FEDERATION, Parts.of(config, FEDERATION, own), flops, clients=clients)
+    return estimates.estimate(config, FEDERATION, Parts.of(config, FEDERATION, objects), flops, clients=clients)
 
 
 def test_bytes_are_those_of_the_real_state():
@@ -67,10 +69,14 @@ def thrice_for_labeled(labeled, hyper):
 
 def test_a_method_of_ones_own_is_asked_for_its_epochs_its_sampler_and_its_second_phase():
     steps, labeled = -(-FEDERATION.sizes // 16), FEDERATION.labeled
-    own = Own(Method(name="mine", sample=AllClients(), epochs=thrice_for_labeled))
-    assert estimate(own=own).steps_per_round == (steps * np.where(labeled, 3, 1)).sum()
-    finishing = Method(name="mine", sample=AllClients(), finish=Finish())
-    np.testing.assert_array_equal(slots_of(finishing, labeled), 1 + labeled)
+    own = Objects(Method(name="mine", sample=AllClients(), epochs=thrice_for_labeled))
+    assert estimate(objects=own).steps_per_round == (steps * np.where(labeled, 3, 1)).sum()
+    finishing = Method(name="mine", sample=AllClients(), finish=Finish(epochs=2))
+    labels = FEDERATION.label_counts.sum(axis=1)
+    assert steps_per_round(CONFIG, finishing, FEDERATION.sizes, labels) == steps.sum() + 2 * steps[labeled].sum()
+    apart = dataclasses.replace(finishing, finish=None, batches=Separate(labeled=4, unlabeled=4))
+    expected = np.where(labeled, -(-labels // 4), -(-FEDERATION.sizes // 4)).sum()
+    assert steps_per_round(CONFIG, apart, FEDERATION.sizes, labels) == expected
     # A sampler that does not say is taken to draw every client once.
     np.testing.assert_array_equal(slots_of(Method(name="mine", sample=FixedSubsets(((0,),))), labeled), np.ones(10))
 
@@ -101,7 +107,7 @@ def test_the_plan_tells_what_xla_counts(network, multiplications):
     config = CONFIG.replace(model=network) if network == "simple-cnn" else CONFIG
     *lines, last = as_lines(config, FEDERATION, memory=2**34, flops=1e12)
     told = json.loads(last)
-    model = Parts.of(config, FEDERATION, NOTHING_OWN).model
+    model = Parts.of(config, FEDERATION, NO_OBJECTS).model
     assert told["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
     # Forward and backward of the student, forward of the teacher; two operations for each multiplication.
     assert told["step_flops"] > 2 * 3 * 16 * multiplications
@@ -112,6 +118,6 @@ def test_the_plan_tells_what_xla_counts(network, multiplications):
 
 def test_objects_have_a_plan_too():
     config = Config(**SMALL)
-    own = Own(Method(name="mine", sample=AllClients(), teacher="frozen"), TinyNetwork(classes=3))
-    last = [*as_lines(config, build_federation(config), memory=2**34, flops=None, own=own)][-1]
+    own = Objects(Method(name="mine", sample=AllClients(), teacher="frozen"), TinyNetwork(classes=3))
+    last = [*as_lines(config, build_federation(config), memory=2**34, flops=None, objects=own)][-1]
     assert json.loads(last)["clients"][0]["models_per_round"] == 10

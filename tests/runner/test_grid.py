@@ -10,6 +10,7 @@ import rscfed_jax as rj
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.runner import grid, loop
+from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.grid import parse_axes, points_of
 from rscfed_jax.runner.history import History
 from rscfed_jax.runner.sweep import Cell
@@ -247,3 +248,9 @@ def test_means_and_deviations_are_over_seeds():
     assert row["accuracy_std"] == pytest.approx(np.std([0.5, 0.7], ddof=1))
     assert (row["seeds"], row["diverged"], row["best_accuracy_oracle"]) == (3, 1, pytest.approx(0.7))
     assert (row["f1"], row["f1_std"]) == (0.2, None)  # of a version that did not have it
+
+
+def test_a_method_cannot_vary_where_one_is_given_as_an_object():
+    mine = Objects(rj.Method(name="mine", sample=rj.AllClients()))
+    with pytest.raises(SettingError, match="--set method: cannot vary where one is given as an object"):
+        points_of({}, {"method": ["sso", "rscfed"]}, seeds=1, out=None, objects=mine)

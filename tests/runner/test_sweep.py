@@ -7,7 +7,7 @@ from rscfed_jax.config.registry import METHODS as METHOD_FILES
 from rscfed_jax.core.method import Method
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.methods.registry import METHODS
-from rscfed_jax.runner.build import Own
+from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.sweep import (
     Cell,
     cells_of,
@@ -100,9 +100,9 @@ def test_what_shapes_the_program_is_not_shared(name):
 
 
 def test_objects_share_a_program_with_equal_ones_alone():
-    mine = Own(Method(name="mine", teacher="none"))
-    assert key(mine) == key(Own(Method(name="mine", teacher="none")))
-    assert key(mine) != key(Own(Method(name="mine")))
+    mine = Objects(Method(name="mine", teacher="none"))
+    assert key(mine) == key(Objects(Method(name="mine", teacher="none")))
+    assert key(mine) != key(Objects(Method(name="mine")))
     assert key(mine) != key()
 
 

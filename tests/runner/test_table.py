@@ -13,7 +13,7 @@ from rscfed_jax.config.registry import metrics
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.sampling import AllClients
 from rscfed_jax.paper.tables import TABLES, Row, Table, rows_of
-from rscfed_jax.runner.build import Own
+from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.sweep import programs_of, run_programs
 from rscfed_jax.runner.table import RowResult, _mean_curve, as_lines, plan, results_of
 from tests.helpers import MINE, SMALL, flags_of, run
@@ -142,15 +142,15 @@ def test_a_table_runs_from_python(tmp_path, whole):
 
 
 def test_an_object_joins_every_row_of_the_papers_own_method(tmp_path):
-    own = Own(Method(name="mine", sample=AllClients()))
-    rows = plan("table4", {"dataset": "synthetic"}, seeds=1, out=tmp_path, own=own)
+    own = Objects(Method(name="mine", sample=AllClients()))
+    rows = plan("table4", {"dataset": "synthetic"}, seeds=1, out=tmp_path, objects=own)
     guests = [row for row in rows if row.row.name.startswith("mine")]
     assert [row.row.name for row in guests] == [f"mine_{count}" for count in (5, 10, 15, 25, 35, 50)]
     assert [row.cells[0].config.clients for row in guests] == [5, 10, 15, 25, 35, 50]
     assert {(row.cells[0].config.method, row.cells[0].config.method_hash) for row in guests} == {("mine", "none")}
     assert {row.cells[0].config.method for row in rows} == {"mine", "rscfed", "fed_consist"}
-    assert [row.cells[0].own.method for row in rows if row not in guests] == [None] * 12
-    names = [row.row.name for row in plan("table7", {"dataset": "synthetic"}, seeds=1, out=tmp_path, own=own)]
+    assert [row.cells[0].objects.method for row in rows if row not in guests] == [None] * 12
+    names = [row.row.name for row in plan("table7", {"dataset": "synthetic"}, seeds=1, out=tmp_path, objects=own)]
     assert names[4:] == ["mine_3x5", "mine_5x3", "mine_2x7", "mine_4x4"]
 
 

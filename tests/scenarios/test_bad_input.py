@@ -181,7 +181,7 @@ TRAIN = [
     ("--method m/number.py", "--method m/number.py: the name 'N' must be of lower-case letters"),
     ("--method m/listed.py", "--method m/listed.py: NUMBERS must be a dictionary"),
     ("--method m/samples.py", "--method m/samples.py: SAMPLES 'some' must be one of subsets, all, labeled"),
-    ("--method m/defaults.py", "--method m/defaults.py: its DEFAULTS name bet, which is no setting"),
+    ("--method m/defaults.py", "--method m/defaults.py: its DEFAULTS name bet, which is not a setting"),
     ("--method m/refuses.py --flip", "--method refuses: it must not flip"),
     ("--method m/rscfed.py", "--method m/rscfed.py: rscfed is the name of a built-in method; rename the file"),
     ("--method m/Mine.py", "--method m/Mine.py: its name 'Mine' must be of lower-case letters"),
