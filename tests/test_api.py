@@ -132,10 +132,10 @@ def test_a_run_of_objects_resumes_to_the_bit_if_they_are_given_again(tmp_path, o
     assert records_of(out) == records_of(own_run[1])
 
 
-@pytest.mark.parametrize("name", ["", "rscfed"])
+@pytest.mark.parametrize("name", ["", "rscfed", "a/b"])
 def test_an_object_needs_a_name_of_its_own(tmp_path, name):
     method = rj.Method(name=name, sample=rj.AllClients())
-    with pytest.raises(rj.SettingError, match=f"--method '{name}': must have a name of its own, as in Method"):
+    with pytest.raises(rj.SettingError, match=f"--method '{name}': must have a name of its own, of letters"):
         rj.train(CONFIG, out=tmp_path / "run", method=method)
     assert not (tmp_path / "run").exists()
 

@@ -133,10 +133,3 @@ def test_a_method_made_of_the_configs_keeps_its_numbers_and_defaults():
     assert named.numbers == config.numbers
     assert Objects(mine).named_in(named) == named
     assert Objects(METHODS["fedirm"](config)).named_in(config) == config
-
-
-@pytest.mark.parametrize("name", ["", "rscfed", "a/b"])
-def test_a_method_given_as_an_object_has_a_name_of_its_own(name):
-    mine = dataclasses.replace(METHODS["sso"](Config()), name=name)
-    with pytest.raises(SettingError, match="must have a name of its own"):
-        Objects(mine).named_in(Config())
