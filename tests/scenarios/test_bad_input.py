@@ -453,7 +453,8 @@ def test_a_refusal_does_not_import_jax(folder):
 IMPORTS = "import flax.linen as nn\nimport jax.numpy as jnp\nfrom rscfed_jax import Method\n"
 NETWORK = (
     IMPORTS
-    + "class Net(nn.Module):\n    classes: int = 3\n    dtype: type = jnp.float32\n    def __call__(self, images, *, train, valid=None):\n        return {}\n"
+    + "class Net(nn.Module):\n    classes: int = 3\n    dtype: type = jnp.float32\n"
+    + "    def __call__(self, images, *, train, valid=None):\n        return {}\n"
 )
 # What only running a file can tell: its text, and what the line must say.
 AFTER_JAX = {
