@@ -1,6 +1,7 @@
 """Four CPU devices for all tests, quick compilation, and the same examples every time."""
 
 import os
+import sys
 
 import jaxlib
 
@@ -23,6 +24,15 @@ settings.register_profile(
     "suite", deadline=None, max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+    """Compiled programs of a file's tests are of no use to the next file, but take memory."""
+    yield
+    jax.clear_caches()
+    if "rscfed_jax.runner.loop" in sys.modules:
+        sys.modules["rscfed_jax.runner.loop"]._COMPILED.clear()
 
 
 @pytest.fixture

@@ -17,8 +17,11 @@ SAMPLED = [path for path in PAGES if "```python" in path.read_text()]
 
 
 @pytest.mark.parametrize("path", SAMPLED, ids=lambda path: path.stem)
-def test_samples_use_public_names_and_the_functions_have_such_parameters(path):
+def test_samples_use_public_names_and_the_functions_have_such_parameters(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
     files, session = samples_of(path)
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
     source = "\n".join([*files.values(), session])
     assert names_used(source) <= {*rj.__all__, "__version__"}
     for node in ast.walk(ast.parse(source)):
@@ -38,8 +41,7 @@ def test_every_link_between_pages_and_every_picture_is_there():
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["how_it_works", "extending"])
+@pytest.mark.parametrize("name", ["how_it_works", "extending", "settings"])
 def test_samples_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
