@@ -185,7 +185,8 @@ def grid(arguments: argparse.Namespace) -> int:
     code = _stoppable(work, command="grid", go_on="the same command continues it")
     if code == 0 and is_first():
         print(as_console(grids.summary_lines(result[0])))
-        print(f"{len(cells)} runs, {result[0].compilations} programs compiled")
+        count = result[0].compilations
+        print(f"{len(cells)} runs, {count} program{'s' if count != 1 else ''} compiled")
         print(f"files: {out}/grid.csv, summary.csv, summary.md{', heatmap.png' if len(axes) == 2 else ''}")
     return code
 
