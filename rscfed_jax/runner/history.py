@@ -13,11 +13,9 @@ import numpy as np
 from rscfed_jax.core.metrics import Metrics
 from rscfed_jax.core.types import Model, RoundReport
 from rscfed_jax.runner.start import surroundings
-from rscfed_jax.storage.records import best_of, final_of
+from rscfed_jax.storage.records import Record, best_of, final_of
 
 MOST_WEIGHED = 200  # larger federations do not record the weights of single clients
-
-Record = dict[str, Any]
 
 
 class DivergedError(ArithmeticError):

@@ -9,7 +9,9 @@ import pytest
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.core.program import run_cells
+from rscfed_jax.core.types import SHARED_BY_CELLS
 from rscfed_jax.data.federation import build_federation
+from rscfed_jax.data.table import SHARED
 from rscfed_jax.methods.registry import METHODS
 from rscfed_jax.runner.build import Objects, build_cells, build_simulation, cell_of, to_device
 from rscfed_jax.runner.loop import compiled
@@ -133,3 +135,7 @@ def test_a_method_made_of_the_configs_keeps_its_numbers_and_defaults():
     assert named.numbers == config.numbers
     assert Objects(mine).named_in(named) == named
     assert Objects(METHODS["fedirm"](config)).named_in(config) == config
+
+
+def test_the_table_of_the_host_and_that_of_the_device_share_the_same_parts():
+    assert SHARED == SHARED_BY_CELLS  # written in two rooms that do not know each other
