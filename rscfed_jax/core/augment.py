@@ -23,7 +23,7 @@ def weak(key: Array, pixels: Array) -> Array:
 
 
 def as_prepared(key: Array, pixels: Array) -> Array:
-    """The weak view that the method's `prepare` saw of the sample."""
+    """The weak view that the method's `prepare` saw of the sample; of one that has a label, a fresh one."""
     return weak(key, pixels)
 
 
