@@ -11,6 +11,7 @@ from rscfed_jax.config.settings import SAMPLES, SETTINGS, Settings
 
 HASHES = ("method_hash", "model_hash")
 SUBSET_SIZE = 5
+ATTACK_SCALE = {"noise": 1.0, "sign-flip": 1.0, "scale": 10.0}
 SERVER_LR = {"momentum": 1.0, "adam": 0.01, "none": 1.0}
 
 
@@ -166,6 +167,8 @@ def _resolve_the_rest(values: dict[str, Any]) -> None:
         values["beta_labeled"] = values["beta"]
     if values["server_lr"] is None:
         values["server_lr"] = SERVER_LR.get(values["server_optimizer"])
+    if values["attack_scale"] is None:
+        values["attack_scale"] = ATTACK_SCALE.get(values["attack"], 1.0)
     if values["labeled_choice"] is None:
         values["labeled_choice"] = "first" if values["partition_file"] else "most-classes"
     if values["labeled_fraction"] is None and values["labeled_clients"] is None:

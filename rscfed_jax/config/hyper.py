@@ -31,6 +31,7 @@ class Hyper(NamedTuple):
     warmup_rounds: Any
     drop_rate: Any
     byzantine: Any  # number of attackers
+    attack_scale: Any  # deviation of the noise, or factor of the step
     own: dict[str, Any]  # the method's own numbers by name; a switch is 1 or 0
 
     @classmethod

@@ -216,13 +216,23 @@ class Settings:
     )
 
     drop_rate: float = _setting(0.0, number(0, 1), "probability that a sampled client does not answer", "faults")
-    byzantine: int = _setting(
-        0, whole(0), "number of clients that send a corrupted model: the last of the unlabeled ones", "faults"
+    byzantine: int = _setting(0, whole(0), "number of clients that send a corrupted model", "faults")
+    attackers: str = _setting(
+        "unlabeled-first",
+        one_of("unlabeled-first", "labeled-first", "largest-first"),
+        "which clients they are: without labels, with labels or with most samples, and of equals the last",
+        "faults",
     )
     attack: str = _setting(
         "sign-flip",
         one_of("noise", "sign-flip", "scale"),
-        "what they send: the global model plus noise, their step backwards, or ten times their step",
+        "what they send: the global model plus noise, their step backwards, or a multiple of their step",
+        "faults",
+    )
+    attack_scale: float = _setting(
+        None,
+        number(above=0),
+        "strength of --attack: deviation of the noise, or factor of the step (default 1; for scale 10)",
         "faults",
     )
 

@@ -45,7 +45,7 @@ def train_slot(
         started = started._replace(teacher=choose(started.step == 0, start, started.teacher))
     working = jnp.where(slot.answers, slot.client, NOBODY)
     after_model, after, told = train_client(algorithm, key, working, started, broadcast, data, hyper)
-    sent = algorithm.faults.sent(jax.random.fold_in(key, ATTACK), slot.attacks, after_model, model)
+    sent = algorithm.faults.sent(jax.random.fold_in(key, ATTACK), slot.attacks, after_model, model, hyper)
     healthy = slot.answers & all_finite(sent)
     trained = Trained(choose(healthy, sent, model), *told, healthy, slot.answers)
     return trained, before and choose(healthy, after, before)

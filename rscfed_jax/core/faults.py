@@ -1,8 +1,7 @@
 """Simulated faults: clients that do not answer, and clients that send a corrupted model.
 
 Attacks change the parameters alone; batch statistics are sent as they are, because a negative variance would be no
-model at all. Attackers are the unlabeled clients with the highest ids, and labeled ones only when those run out: the
-labels are what the server trusts.
+model at all. Who attacks first is a choice; among equals it is the client with the highest id.
 """
 
 from collections.abc import Callable
@@ -15,32 +14,52 @@ from jax.flatten_util import ravel_pytree
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.types import Array, FederatedData, Model
 
-NOISE = 1.0  # standard deviation of the noise attack, some ten times that of the weights of a fresh network
-SCALE = 10.0  # factor of the scale attack on a client's own step
+# Key, parameters of the client and of the server, strength -> what is sent.
+Attack = Callable[[Array, Model, Model, Array], Model]
+Order = Callable[[FederatedData], Array]  # [N] numbers: clients with the lowest attack first
 
-Attack = Callable[[Array, Model, Model], Model]  # key, parameters of the client, of the server -> what is sent
 
-
-def noise(key: Array, local: Model, server: Model) -> Model:
-    """The global model plus Gaussian noise: the client's own training is thrown away."""
+def noise(key: Array, local: Model, server: Model, strength: Array) -> Model:
+    """The global model plus Gaussian noise of deviation `strength`: the client's own training is thrown away."""
     del local
     numbers, unravel = ravel_pytree(server)  # one draw for all: a draw for each tensor takes long to compile
-    return unravel(numbers + NOISE * jax.random.normal(key, numbers.shape, numbers.dtype))
+    drawn = jax.random.normal(key, numbers.shape, numbers.dtype)
+    return unravel(numbers + jnp.asarray(strength, numbers.dtype) * drawn)
 
 
-def sign_flip(key: Array, local: Model, server: Model) -> Model:
-    """A step of the client's length in the opposite direction."""
+def sign_flip(key: Array, local: Model, server: Model, strength: Array) -> Model:
+    """A step in the opposite direction, `strength` times as long as the client's own."""
     del key
-    return jax.tree.map(lambda new, old: old - (new - old), local, server)
+    return jax.tree.map(lambda new, old: old - jnp.asarray(strength, old.dtype) * (new - old), local, server)
 
 
-def scale(key: Array, local: Model, server: Model) -> Model:
-    """The client's own step, ten times as long."""
+def scale(key: Array, local: Model, server: Model, strength: Array) -> Model:
+    """The client's own step, `strength` times as long."""
     del key
-    return jax.tree.map(lambda new, old: old + SCALE * (new - old), local, server)
+    return jax.tree.map(lambda new, old: old + jnp.asarray(strength, old.dtype) * (new - old), local, server)
+
+
+def unlabeled_first(data: FederatedData) -> Array:
+    """Clients without labels, as the labels are what the server trusts; labeled ones only when those run out."""
+    return data.labeled
+
+
+def labeled_first(data: FederatedData) -> Array:
+    """Clients that hold labels; others only when those run out."""
+    return ~data.labeled
+
+
+def largest_first(data: FederatedData) -> Array:
+    """Clients with the most samples."""
+    return -data.sizes
 
 
 ATTACKS: dict[str, Attack] = {"noise": noise, "sign-flip": sign_flip, "scale": scale}
+ORDERS: dict[str, Order] = {
+    "unlabeled-first": unlabeled_first,
+    "labeled-first": labeled_first,
+    "largest-first": largest_first,
+}
 
 
 @dataclass(frozen=True)
@@ -49,11 +68,14 @@ class Faults:
 
     drops: bool = False
     attack: Attack | None = None
+    order: Order = unlabeled_first
 
     @classmethod
     def of(cls, config: Config) -> "Faults":
         """The faults that a config asks for."""
-        return cls(config.drop_rate > 0, ATTACKS[config.attack] if config.byzantine > 0 else None)
+        if config.byzantine == 0:
+            return cls(config.drop_rate > 0)
+        return cls(config.drop_rate > 0, ATTACKS[config.attack], ORDERS[config.attackers])
 
     def answers(self, key: Array, ids: Array, subset: Array, hyper: Hyper) -> Array:
         """[n] whether the clients `ids` answer for the subsets [n]; drawn from (seed, round, subset, client)."""
@@ -70,14 +92,14 @@ class Faults:
         if self.attack is None:
             return jnp.zeros(data.clients, bool)
         ids = jnp.arange(data.clients)
-        turn = jnp.where(data.labeled, 2 * data.clients, data.clients) - ids
-        return jnp.sum(turn[None] < turn[:, None], axis=1) < hyper.byzantine
+        turns = jnp.lexsort((-ids, self.order(data)))
+        return jnp.zeros(data.clients, bool).at[turns].set(ids < hyper.byzantine)
 
-    def sent(self, key: Array, attacker: Array, local: Model, server: Model) -> Model:
+    def sent(self, key: Array, attacker: Array, local: Model, server: Model, hyper: Hyper) -> Model:
         """The model that a client sends to the server."""
         if self.attack is None:
             return local
-        corrupted = self.attack(key, local["params"], server["params"])
+        corrupted = self.attack(key, local["params"], server["params"], hyper.attack_scale)
         params = jax.tree.map(lambda bad, good: jnp.where(attacker, bad, good), corrupted, local["params"])
         return {**local, "params": params}
 

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rscfed_jax.config import Config
-from rscfed_jax.core.faults import ATTACKS, NOISE, Faults
+from rscfed_jax.config import SETTINGS, Config, Hyper
+from rscfed_jax.core.faults import ATTACKS, ORDERS, Faults
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.repeat import REPEATS
-from tests.helpers import LABELED, FixedSubsets, Tiny, once
+from tests.helpers import LABELED, SIZES, FixedSubsets, Tiny, once
 
 SUBSETS = ((0, 1, 3), (3, 4, 2))
 ABLE = Faults(drops=True, attack=ATTACKS["scale"])
@@ -36,24 +36,49 @@ def plain(tiny):
 
 def test_a_config_without_faults_has_the_plain_program():
     assert Faults.of(Config()) == Faults()
+    assert Faults.of(Config(attackers="largest-first", attack="noise")) == Faults()
     assert Faults.of(Config(drop_rate=0.1, byzantine=1, attack="scale")) == ABLE
 
 
-@pytest.mark.parametrize(("number", "expected"), [(0, []), (1, [3]), (2, [2, 3]), (3, [0, 2, 3]), (4, [0, 2, 3, 4])])
-def test_attackers_are_the_last_unlabeled_clients(tiny, number, expected):
-    assert [client for client, has in enumerate(LABELED) if not has] == [0, 2, 3]
-    mask = ABLE.attackers(tiny.data, tiny.hyper._replace(byzantine=jnp.float32(number)))
-    assert np.flatnonzero(mask).tolist() == expected
+@pytest.mark.parametrize(
+    ("order", "turns"),
+    [("unlabeled-first", [3, 2, 0, 4, 1]), ("labeled-first", [4, 1, 3, 2, 0]), ("largest-first", [3, 1, 4, 2, 0])],
+)
+def test_attackers_come_in_the_order_that_is_asked_for(tiny, order, turns):
+    assert (LABELED, SIZES) == ((False, True, False, False, True), (3, 17, 8, 25, 10))
+    faults = Faults.of(Config(byzantine=1, attackers=order))
+    for number in range(6):
+        mask = faults.attackers(tiny.data, tiny.hyper._replace(byzantine=jnp.float32(number)))
+        assert set(np.flatnonzero(mask).tolist()) == set(turns[:number])
+
+
+def test_of_clients_of_one_size_the_last_attacks_first(tiny):
+    alike = tiny.data._replace(sizes=jnp.full(5, 9))
+    faults = Faults.of(Config(byzantine=1, attackers="largest-first"))
+    assert np.flatnonzero(faults.attackers(alike, tiny.hyper._replace(byzantine=2.0))).tolist() == [3, 4]
+
+
+def test_the_settings_name_every_attack_and_order():
+    assert SETTINGS["attack"].kind.metavar == "|".join(ATTACKS)
+    assert SETTINGS["attackers"].kind.metavar == "|".join(ORDERS)
+
+
+@pytest.mark.parametrize(("attack", "strength"), [("noise", 1), ("sign-flip", 1), ("scale", 10)])
+def test_the_strength_of_an_attack_is_its_own_unless_given(attack, strength):
+    assert Hyper.of(Config(attack=attack)).attack_scale == strength
+    assert Hyper.of(Config(attack=attack, attack_scale=0.5)).attack_scale == 0.5
+    assert Config(attack="scale").replace(attack=attack).attack_scale == strength
 
 
 def test_attacks_send_what_they_say():
     old = {"w": jnp.arange(50_000.0), "b": jnp.ones(3)}
     new = {"w": old["w"] + 0.5, "b": old["b"] - 2}
     key = jax.random.key(0)
-    np.testing.assert_allclose(ATTACKS["sign-flip"](key, new, old)["b"], 3)
-    np.testing.assert_allclose(ATTACKS["scale"](key, new, old)["w"], old["w"] + 5)
-    noise = (ATTACKS["noise"](key, new, jax.tree.map(jnp.zeros_like, old)))["w"]
-    assert float(noise.std()) == pytest.approx(NOISE, rel=0.02)
+    np.testing.assert_allclose(ATTACKS["sign-flip"](key, new, old, 1.0)["b"], 3)
+    np.testing.assert_allclose(ATTACKS["sign-flip"](key, new, old, 4.0)["b"], 9)
+    np.testing.assert_allclose(ATTACKS["scale"](key, new, old, 10.0)["w"], old["w"] + 5)
+    noise = (ATTACKS["noise"](key, new, jax.tree.map(jnp.zeros_like, old), 0.5))["w"]
+    assert float(noise.std()) == pytest.approx(0.5, rel=0.02)
     assert abs(float(noise.mean())) < 0.02
 
 
@@ -91,7 +116,7 @@ def test_nobody_answers_and_the_global_model_stays(tiny):
 
 def test_only_attackers_send_something_else_and_the_report_names_them(tiny, plain):
     _, honest, _ = plain
-    _, after, report = one_round(tiny, ABLE, byzantine=1)
+    _, after, report = one_round(tiny, ABLE, byzantine=1, attack_scale=10)
     np.testing.assert_array_equal(report.attackers, np.array(SUBSETS) == 3)
     assert (np.asarray(report.weights)[np.asarray(report.attackers)] > 0).all()
     # Their own state goes on as that of an honest client, and batch statistics are not touched.

@@ -19,7 +19,7 @@ from rscfed_jax.runner.sweep import (
 )
 from tests.helpers import SMALL
 
-BASE = SMALL | {"gamma": 5.0, "min_client_size": 4, "drop_rate": 0.1, "byzantine": 1}
+BASE = SMALL | {"gamma": 5.0, "min_client_size": 4, "drop_rate": 0.1, "byzantine": 1, "prox_mu": 0.1}
 
 
 def key(own=None, **changes):
@@ -34,6 +34,8 @@ NUMERIC = {
     "flip": True,
     "teacher_init": "first-selected",
     "byzantine": 2,
+    "cosine_rounds": 5,
+    "assumed_attackers": 2,
 }
 
 
@@ -79,8 +81,11 @@ STATIC = {
     "labeled_clients": 2,
     "labeled_fraction": 0.5,
     "drop_rate": 0.0,
+    "prox_mu": 0.0,
     "byzantine": 0,
     "attack": "noise",
+    "attackers": "largest-first",
+    "aggregator": "median",
     "image_size": 20,
     "resize": 24,
     "dtype": "bfloat16",
