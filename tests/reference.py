@@ -81,6 +81,45 @@ def global_mean(consensus_models):
     return [sum(m[t] for m in consensus_models) / len(consensus_models) for t in range(len(consensus_models[0]))]
 
 
+def trimmed_mean(models, cut):
+    """Yin et al. 2018: the mean of each coordinate without its `cut` lowest and highest values."""
+    means = []
+    for t in range(len(models[0])):
+        ordered = np.sort(np.stack([m[t] for m in models]), axis=0)
+        means.append(ordered[cut : len(models) - cut].mean(axis=0))
+    return means
+
+
+def median(models):
+    """Yin et al. 2018: the median of each coordinate."""
+    return [np.median(np.stack([m[t] for m in models]), axis=0) for t in range(len(models[0]))]
+
+
+def krum_scores(models, attackers):
+    """Blanchard et al. 2017: the sum of the squared distances from the n - f - 2 nearest others."""
+    scores = []
+    for i, one in enumerate(models):
+        squares = sorted(l2_distance(one, other) ** 2 for j, other in enumerate(models) if j != i)
+        scores.append(sum(squares[: max(len(models) - attackers - 2, 1)]))
+    return scores
+
+
+def multi_krum_weights(models, attackers, chosen):
+    """Equal weights for the `chosen` models with the lowest scores."""
+    order = np.argsort(krum_scores(models, attackers), kind="stable")
+    return [1 / chosen if i in order[:chosen] else 0.0 for i in range(len(models))]
+
+
+def geometric_median(models, shares, iterations, nu):
+    """Pillutla et al. 2022, algorithm 2: smoothed Weiszfeld, here from the median of each coordinate on."""
+    z = median(models)
+    for _ in range(iterations):
+        w = [a / max(nu, l2_distance(m, z)) for a, m in zip(shares, models, strict=True)]
+        weights = [x / sum(w) for x in w]
+        z = mean_model(models, weights)
+    return z, weights
+
+
 def capped_proportions(proportions, sizes, fair_share):
     """A client that holds its fair share gets proportion 0; the others are scaled up to one."""
     kept = [0.0 if n >= fair_share else p for p, n in zip(proportions, sizes, strict=True)]

@@ -47,9 +47,14 @@ def _squares(models: Model, center: Model) -> list[Array]:
     return jax.tree.leaves(parts)
 
 
+def squared_distance(models: Model, center: Model) -> Array:
+    """[K] squared distances from `center`: one L2 norm over all parameters."""
+    return reduce(add, _squares(models["params"], center["params"]))
+
+
 def l2_distance(models: Model, center: Model) -> Array:
     """[K] distances from `center`: one L2 norm over all parameters, as the paper has it."""
-    return jnp.sqrt(sum(_squares(models["params"], center["params"])))
+    return jnp.sqrt(squared_distance(models, center))
 
 
 def sum_distance(models: Model, center: Model) -> Array:

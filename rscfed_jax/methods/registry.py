@@ -9,6 +9,7 @@ from rscfed_jax.config.registry import METHODS as FILES
 from rscfed_jax.config.registry import Declaration
 from rscfed_jax.core.aggregation import DISTANCES, SubConsensus, by_data_amount
 from rscfed_jax.core.method import Aggregate, Method, Separate
+from rscfed_jax.core.robust import geometric_median, krum, median, multi_krum, trimmed_mean
 from rscfed_jax.core.sampling import SAMPLERS
 
 
@@ -43,6 +44,11 @@ def with_settings(method: Method, config: Config) -> Method:
 AGGREGATORS: dict[str, Callable[[Config], Aggregate]] = {
     "mean": lambda config: by_data_amount,
     "dma": lambda config: SubConsensus(DISTANCES[config.distance]),
+    "median": lambda config: median,
+    "trimmed_mean": lambda config: trimmed_mean,
+    "krum": lambda config: krum,
+    "multi_krum": lambda config: multi_krum,
+    "geometric_median": lambda config: geometric_median,
 }
 
 

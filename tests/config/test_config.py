@@ -191,6 +191,14 @@ def test_a_config_cannot_be_changed():
         ({"labeled_clients": 0}, "no client would hold a label"),
         ({"labeled_clients": 11}, "--labeled-clients 11: must be from 1 to --clients 10"),
         ({"byzantine": 11}, "--byzantine 11: must be from 0 to --clients 10"),
+        (
+            {"aggregator": "krum", "subset_size": 4},
+            "--aggregator krum: needs at least 5 models to withstand --assumed-attackers 1, but 4 are averaged",
+        ),
+        ({"aggregator": "multi_krum", "assumed_attackers": 2}, "needs at least 7 models"),
+        ({"aggregator": "trimmed_mean", "assumed_attackers": 3}, "needs at least 7 models"),
+        ({"aggregator": "krum", "method": "fed_consist", "assumed_attackers": 4}, "needs at least 11 models"),
+        ({"aggregator": "krum", "method": "fedavg", "labeled_clients": 4}, "but 4 are averaged"),
         ({"gamma": "flat"}, "--gamma flat: must be a number above 0, or iid"),
         ({"image_size": 18}, "--image-size 18: simple-cnn takes multiples of 4 from 16 on"),
         ({"image_size": 32, "resize": 31}, "--resize 31: must be at least --image-size 32"),
@@ -202,6 +210,22 @@ def test_a_wrong_setting_is_named_with_its_value_and_what_is_allowed(settings, n
         Config(**settings)
     assert named in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"aggregator": "median", "subset_size": 1},
+        {"aggregator": "geometric_median", "subset_size": 1},
+        {"aggregator": "geometric_median", "assumed_attackers": 9},  # it withstands half of the weight, come what may
+        {"aggregator": "krum", "assumed_attackers": 1},
+        {"aggregator": "krum", "assumed_attackers": 3, "sampling": "all"},
+        {"aggregator": "multi_krum", "assumed_attackers": 0, "subset_size": 3},
+        {"aggregator": "trimmed_mean", "assumed_attackers": 2},
+    ],
+)
+def test_a_robust_aggregator_works_where_enough_models_are_averaged(settings):
+    assert Config(**settings).aggregator == settings["aggregator"]
 
 
 def test_a_method_refuses_what_its_file_says_unless_it_is_the_default(mine):
