@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 
 from rscfed_jax import cli
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.aggregation import sub_consensus
+from rscfed_jax.core.aggregation import Members, sub_consensus
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import CLIENTS, GRID, ClientAxis
 from rscfed_jax.core.method import Method
@@ -100,6 +100,22 @@ class Tiny:
 
 # One round as a program; equal algorithms share it in all tests of a process.
 once = jax.jit(one_round, static_argnames="algorithm")
+
+
+def stacked(models):
+    """A list of models (lists of tensors) as one stacked pytree."""
+    return {"params": {str(t): jnp.asarray(np.stack([m[t] for m in models])) for t in range(len(models[0]))}}
+
+
+def single(model):
+    """A list of tensors as a pytree."""
+    return {"params": {str(t): jnp.asarray(tensor) for t, tensor in enumerate(model)}}
+
+
+def members_of(sizes, labeled, healthy=None):
+    """What a server knows of clients that are all healthy unless told otherwise."""
+    healthy = np.ones(len(sizes), bool) if healthy is None else np.asarray(healthy)
+    return Members(jnp.asarray(sizes), jnp.asarray(labeled), jnp.asarray(healthy))
 
 
 def two_devices(chunk=1) -> ClientAxis:

@@ -12,7 +12,6 @@ from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.aggregation import (
     DISTANCES,
     Consensus,
-    Members,
     SubConsensus,
     by_data_amount,
     data_shares,
@@ -20,25 +19,11 @@ from rscfed_jax.core.aggregation import (
     global_mean,
 )
 from tests import reference
+from tests.helpers import members_of, single, stacked
 
 HYPER = Hyper.of(Config(beta=20.0, labeled_share=0.5, labeled_multiplier=1.0))
 shares_of = jax.jit(data_shares)
 agree = {name: jax.jit(SubConsensus(distance)) for name, distance in DISTANCES.items()}
-
-
-def stacked(models):
-    """A list of models (lists of tensors) as one stacked pytree."""
-    return {"params": {str(t): jnp.asarray(np.stack([m[t] for m in models])) for t in range(len(models[0]))}}
-
-
-def single(model):
-    """A list of tensors as a pytree."""
-    return {"params": {str(t): jnp.asarray(tensor) for t, tensor in enumerate(model)}}
-
-
-def members_of(sizes, labeled, healthy=None):
-    healthy = np.ones(len(sizes), bool) if healthy is None else np.asarray(healthy)
-    return Members(jnp.asarray(sizes), jnp.asarray(labeled), jnp.asarray(healthy))
 
 
 def weighing(share, multiplier, **more):

@@ -23,8 +23,7 @@ from rscfed_jax.core.robust import (
 )
 from rscfed_jax.methods.registry import AGGREGATORS, METHODS
 from tests import reference
-from tests.core.test_aggregation import members_of, single, stacked
-from tests.helpers import Tiny, once
+from tests.helpers import Tiny, members_of, once, single, stacked
 
 ROBUST = {function.__name__: function for function in (median, trimmed_mean, krum, multi_krum, geometric_median)}
 HYPER = Hyper.of(Config(labeled_share=0.5))
