@@ -131,3 +131,6 @@ def cutout(luck: Array, pixels: Array) -> Array:
     top, left = jnp.floor(luck[0] * height) - half, jnp.floor(luck[1] * width) - half
     covered = (y >= top) & (y < top + 2 * half) & (x >= left) & (x < left + 2 * half)
     return jnp.where(covered, GREY, pixels)
+
+
+STRONG_VIEWS = {"fixmatch": strong}

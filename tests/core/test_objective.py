@@ -62,7 +62,7 @@ def test_each_sample_of_a_partly_labeled_batch_counts_in_its_own_part_of_the_los
     labels, valid = np.array([3, 1, -1, -1, 2, -1]), np.arange(6) < 4
     model = {"params": jnp.stack([student, teacher])}
     batch = Batch({"student": 0, "teacher": 1}, jnp.asarray(labels), jnp.asarray(valid))
-    step = Step(None, batch, model, model, None, None, None)
+    step = Step(None, batch, model, model, None, None, None, None)
     hyper = Hyper.of(Config(lambda_u=0.3, tau=0.7))
     loss, told = mean_teacher_loss(Lookup(), model, step, hyper)
     labeled = reference.cross_entropy(student[:2], labels[:2])
