@@ -27,6 +27,11 @@ def as_prepared(key: Array, pixels: Array) -> Array:
     return weak(key, pixels)
 
 
+def centre(key: Array, pixels: Array) -> Array:
+    """The middle of the image, never flipped: the same view every time."""
+    return weak(key, pixels)
+
+
 def cropped(luck: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array) -> Array:
     """[3, size, size, B] random crops, some flipped, of the images in `rows` [B], as values 0 to 255.
 

@@ -5,15 +5,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rscfed_jax.config import Hyper
 from rscfed_jax.core.algorithm import Algorithm
-from rscfed_jax.core.augment import as_prepared, cropped, normalise, weak
+from rscfed_jax.core.augment import as_prepared, centre, cropped, normalise, weak
 from rscfed_jax.core.method import Separate
 from rscfed_jax.core.objective import Batch, PseudoLabels, Step
 from rscfed_jax.core.types import Array, FederatedData
 
 # What a key is folded with for draws of their own, far from the numbers of epochs, steps and pixels.
+MIDDLE = np.float32([[0.5], [0.5], [1.0]])  # luck that crops the middle and never flips
 OBJECTIVE, PARTNERS, FIRST_VIEW = 2**31 - 1, 2**31 - 2, 2**31 - 100
 
 
@@ -125,7 +127,7 @@ class Batches(NamedTuple):
         rows = data.rows[samples]
         shown = {}
         for number, (name, view) in enumerate(views):
-            fixed = own_luck
+            fixed = own_luck if view is not centre else jnp.broadcast_to(MIDDLE, luck[number].shape)
             if view is as_prepared and self.prepared is not None:
                 same = luck_of_samples(self.prepared.key, positions)
                 fixed = jnp.where(data.labels[samples] < 0, same, luck[number])
@@ -136,7 +138,7 @@ class Batches(NamedTuple):
                 size=self.algorithm.image_size,
                 flip_rate=hyper.flip_rate,
             )
-            if view not in (weak, as_prepared):
+            if view not in (weak, as_prepared, centre):
                 pixels = view(jax.random.fold_in(key, FIRST_VIEW + number), pixels.astype(data.mean.dtype))
             shown[name] = normalise(pixels, data.mean, data.std, self.algorithm.network.dtype)
         pseudo_labels = None if self.prepared is None else self.prepared.labels[positions]

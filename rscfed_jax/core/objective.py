@@ -107,6 +107,18 @@ def teacher_logits(network: nn.Module, teacher: Model, view: Array) -> Array:
     return network.apply(teacher, view, train=False).astype(float_type(teacher))
 
 
+def features_and_logits(network: nn.Module, model: Model, view: Array) -> tuple[Array, Array]:
+    """[B, F] features and [B, classes] logits of a view in evaluation mode; features are what the classifier sees.
+
+    A network gives its features by `self.sow("intermediates", "features", x)`; a ValueError names one that does not.
+    """
+    logits, told = network.apply(model, view, train=False, mutable=["intermediates"])
+    if "features" not in told.get("intermediates", {}):
+        raise ValueError(f"the network {type(network).__name__} gives no features: it must sow them as intermediates")
+    features = told["intermediates"]["features"][-1]
+    return features.astype(float_type(model)), logits.astype(float_type(model))
+
+
 def mean_teacher_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
     """Cross-entropy on labeled samples plus lambda_u times consistency on the others, which needs a teacher."""
     batch = step.batch

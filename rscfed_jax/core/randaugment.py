@@ -133,4 +133,4 @@ def cutout(luck: Array, pixels: Array) -> Array:
     return jnp.where(covered, GREY, pixels)
 
 
-STRONG_VIEWS = {"fixmatch": strong}
+STRONG_VIEWS = {"fixmatch": strong, "torchssl": strong}

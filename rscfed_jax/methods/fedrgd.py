@@ -1,6 +1,7 @@
 """FedRGD: random groups, each averaged with the labeled model in it, and FixMatch's loss.
 
-Zhang et al. Improving semi-supervised federated learning by reducing the gradient diversity of models. IEEE Big Data 2021. https://arxiv.org/abs/2008.11364
+Zhang et al. Improving semi-supervised federated learning by reducing the gradient diversity of models. IEEE Big
+Data 2021. https://arxiv.org/abs/2008.11364
 
 Numbers are those of the paper: two groups, threshold 0.95 on the client's own predictions, all models of a group count
 equally. Choices:
