@@ -131,7 +131,7 @@ def anchored_scores(news: dict[str, Array], counted: Array) -> Array:
 
 
 def by_similarity(models: Model, members: Members, hyper: Hyper) -> Consensus:
-    """Averages [K, ...] models: labeled ones by data amount, the others by score; without a label, labeled ones alone."""
+    """Averages [K, ...] models: labeled ones by data amount, others by score; none if none was confident."""
     others = members.healthy & ~members.labeled
     scores = jnp.where(
         hyper.own["anchored"] > 0, anchored_scores(members.news, others), members.sizes.astype(jnp.float32)
