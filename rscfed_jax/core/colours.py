@@ -68,14 +68,14 @@ def sharpness(pixels: Array, strength: Array) -> Array:
 def equalize(pixels: Array, strength: Array) -> Array:
     """Values spread evenly in each channel."""
     values = pixels.astype(jnp.int32).reshape(3, -1)
-    counts = jax.lax.platform_dependent(values, cpu=_counts_by_scatter, default=_counts_by_products)
+    counts = jax.lax.platform_dependent(values, cpu=counts_by_scatter, default=counts_by_products)
     before = jnp.cumsum(counts, axis=1) - counts
     largest = jnp.arange(256) == jnp.max(values, axis=1, keepdims=True)
     last = jnp.sum(jnp.where(largest, counts, 0), axis=1, keepdims=True)
     step = (values.shape[1] - last) // 255
     spread = jnp.clip((before + step // 2) // jnp.maximum(step, 1), 0, 255)
     table = jnp.where(step > 0, spread, jnp.arange(256))
-    found = jax.lax.platform_dependent(table, values, cpu=_look_up, default=_look_up_by_products)
+    found = jax.lax.platform_dependent(table, values, cpu=look_up, default=look_up_by_products)
     return found.astype(pixels.dtype).reshape(pixels.shape)
 
 
@@ -105,25 +105,25 @@ def _grey(pixels: Array) -> Array:
     return (jnp.tensordot(jnp.array(LUMINANCE), pixels.astype(jnp.int32), axes=1) + 2**15) >> 16
 
 
-def _counts_by_scatter(values: Array) -> Array:
+def counts_by_scatter(values: Array) -> Array:
     """[3, 256] how often each value is among [3, P]."""
     channel = jnp.arange(3)[:, None]
     return jnp.zeros((3, 256), jnp.int32).at[channel, values].add(1, mode="promise_in_bounds")
 
 
-def _counts_by_products(values: Array) -> Array:
+def counts_by_products(values: Array) -> Array:
     """The same without a scatter: pairs of a value's two hexadecimal digits, counted by a product of one-hot rows."""
     high, low = (jax.nn.one_hot(digit, 16, dtype=EXACT) for digit in (values >> 4, values & 15))
     counts = jnp.einsum("cph,cpl->chl", high, low, preferred_element_type=jnp.float32)
     return counts.astype(jnp.int32).reshape(3, 256)
 
 
-def _look_up(table: Array, values: Array) -> Array:
+def look_up(table: Array, values: Array) -> Array:
     """[3, P] entries of `table` [3, 256] at `values`."""
     return table.at[jnp.arange(3)[:, None], values].get(mode="promise_in_bounds")
 
 
-def _look_up_by_products(table: Array, values: Array) -> Array:
+def look_up_by_products(table: Array, values: Array) -> Array:
     """The same without a gather: a product finds the row of the first digit, a comparison the second."""
     lines = jnp.einsum(
         "cph,chl->cpl", jax.nn.one_hot(values >> 4, 16, dtype=EXACT), table.astype(EXACT).reshape(3, 16, 16)

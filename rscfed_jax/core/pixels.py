@@ -31,31 +31,38 @@ def pixels_of_rectangles(images: Array, rows: Array, y: Array, x: Array) -> Arra
 
     `images` are [I, R, R] packed pixels, `rows` [B] choose among them.
     """
-    return jax.lax.platform_dependent(images, rows, y, x, tpu=_rectangles_by_products, default=_rectangles_by_gather)
+    return jax.lax.platform_dependent(images, rows, y, x, tpu=rectangles_by_products, default=rectangles_by_gather)
 
 
 def pixels_at(images: Array, rows: Array, y: Array, x: Array) -> Array:
     """[3, H, W, B] pixels at the places `y`, `x` [H, W, B] of `images[rows]`; black at places of R and above."""
-    return jax.lax.platform_dependent(images, rows, y, x, tpu=_places_by_products, default=_places_by_gather)
+    return jax.lax.platform_dependent(images, rows, y, x, tpu=places_by_products, default=places_by_gather)
 
 
-def _rectangles_by_gather(images: Array, rows: Array, y: Array, x: Array) -> Array:
+def rectangles_by_gather(images: Array, rows: Array, y: Array, x: Array) -> Array:
+    """`pixels_of_rectangles` on CPU and GPU."""
     return unpack_pixels(images.at[rows, y[:, None], x[None]].get(mode="promise_in_bounds"))
 
 
-def _rectangles_by_products(images: Array, rows: Array, y: Array, x: Array) -> Array:
+def rectangles_by_products(images: Array, rows: Array, y: Array, x: Array) -> Array:
+    """`pixels_of_rectangles` on TPU: one product chooses lines, one columns."""
     whole = unpack_pixels(images[rows]).astype(EXACT)  # [3, B, R, R]
     one_hot = partial(jax.nn.one_hot, num_classes=images.shape[1], dtype=EXACT)
     lines = jnp.einsum("hbr,cbrs->cbhs", one_hot(y), whole)
     return jnp.einsum("cbhs,wbs->chwb", lines, one_hot(x)).astype(images.dtype)
 
 
-def _places_by_gather(images: Array, rows: Array, y: Array, x: Array) -> Array:
+def places_by_gather(images: Array, rows: Array, y: Array, x: Array) -> Array:
+    """`pixels_at` on CPU and GPU."""
     return unpack_pixels(images.at[rows, y, x].get(mode="fill", fill_value=0))
 
 
-def _places_by_products(images: Array, rows: Array, y: Array, x: Array) -> Array:
-    """A product chooses the line of each new pixel, a comparison its column: no more than B * H * W * R values."""
+def places_by_products(images: Array, rows: Array, y: Array, x: Array) -> Array:
+    """`pixels_at` on TPU: a product chooses the line of each new pixel, a comparison its column.
+
+    Three shears by products, the usual way to rotate, round three times, and by the compiler's estimate for a TPU v5e
+    each rotation costs four times as much as this does for a whole view.
+    """
     whole = unpack_pixels(images[rows]).astype(EXACT)  # [3, B, R, R]
     side, shape = images.shape[1], y.shape
     y, x = (place.reshape(-1, len(rows)).T for place in (y, x))  # [B, H * W]
