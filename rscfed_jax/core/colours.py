@@ -74,7 +74,7 @@ def equalize(pixels: Array, strength: Array) -> Array:
     last = jnp.sum(jnp.where(largest, counts, 0), axis=1, keepdims=True)
     step = (values.shape[1] - last) // 255
     spread = jnp.clip((before + step // 2) // jnp.maximum(step, 1), 0, 255)
-    table = jnp.where(step > 0, spread, jnp.arange(256))
+    table = jnp.where(step > 0, spread, jnp.arange(256)).astype(jnp.int32)
     found = jax.lax.platform_dependent(table, values, cpu=look_up, default=look_up_by_products)
     return found.astype(pixels.dtype).reshape(pixels.shape)
 
@@ -102,7 +102,7 @@ def _mixed(pixels: Array, poorer: Array, strength: Array) -> Array:
 
 def _grey(pixels: Array) -> Array:
     """[H, W] int32 luminance, rounded as Pillow does."""
-    return (jnp.tensordot(jnp.array(LUMINANCE), pixels.astype(jnp.int32), axes=1) + 2**15) >> 16
+    return (jnp.tensordot(jnp.array(LUMINANCE, jnp.int32), pixels.astype(jnp.int32), axes=1) + 2**15) >> 16
 
 
 def counts_by_scatter(values: Array) -> Array:
