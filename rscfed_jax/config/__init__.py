@@ -1,6 +1,6 @@
 """Settings: their kinds, presets and values, and what methods, networks and data sets declare. No JAX."""
 
-from rscfed_jax.config.config import HASHES, SETTINGS, SMALLEST_STRONG_SIDE, Config
+from rscfed_jax.config.config import HASHES, SETTINGS, Config
 from rscfed_jax.config.hyper import Hyper
 from rscfed_jax.config.kinds import MAX_INT, Kind, Setting, SettingError, plain, read_size
 from rscfed_jax.config.presets import PRESETS
@@ -10,7 +10,6 @@ __all__ = [
     "MAX_INT",
     "PRESETS",
     "SETTINGS",
-    "SMALLEST_STRONG_SIDE",
     "Config",
     "Hyper",
     "Kind",

@@ -21,7 +21,6 @@ from rscfed_jax.config.presets import PRESETS, USUAL
 from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, SAMPLES, Declaration, Room, is_path
 
 SUBSET_SIZE = 5
-SMALLEST_STRONG_SIDE = 16  # of the images that a strong view is taken of
 
 
 def _setting(default: Any, kind: Kind, help_text: str, group: str) -> Any:
