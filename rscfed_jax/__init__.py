@@ -37,7 +37,9 @@ _PUBLIC = {
     "core.aggregation": "Members Consensus sub_consensus by_data_amount data_shares weighted_mean l2_distance",
     "core.augment": "weak as_prepared",
     "core.randaugment": "strong RandAugment",
-    "core.objective": "Batch Step Told student_logits teacher_logits cross_entropy consistency mean_teacher_loss",
+    "core.objective": (
+        "Batch Step Told student_logits teacher_logits features_and_logits cross_entropy consistency mean_teacher_loss"
+    ),
     "core.metrics": "Metrics evaluate",
     "paper.tables": "rows_of",
     "report.plots": "plot_curves plot_heatmap plot_partition plot_weights plot_confusion",
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
         Told,
         consistency,
         cross_entropy,
+        features_and_logits,
         mean_teacher_loss,
         student_logits,
         teacher_logits,

@@ -24,8 +24,8 @@ from rscfed_jax.core.round import init_state, one_round
 from rscfed_jax.core.sampling import RandomSubsets
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.loaders.synthetic import synthetic
+from rscfed_jax.models.blocks import BatchNorm
 from rscfed_jax.models.registry import model_like
-from rscfed_jax.models.resnet18 import BatchNorm
 from rscfed_jax.models.simple_cnn import SimpleCNN
 from rscfed_jax.runner.build import to_device
 from rscfed_jax.runner.snapshot import flat
@@ -58,8 +58,9 @@ class TinyNetwork(nn.Module):
         x = images.reshape(-1, images.shape[-1]).T[:, ::16]
         types = {"dtype": self.dtype, "param_dtype": self.dtype}
         x = nn.Dense(8, **types)(x)
-        x = BatchNorm(**types)(x.T[:, None, None], train=train, valid=valid)[:, 0, 0].T
-        return nn.Dense(self.classes, **types, name="l3")(nn.relu(x))
+        x = nn.relu(BatchNorm(**types)(x.T[:, None, None], train=train, valid=valid)[:, 0, 0].T)
+        self.sow("intermediates", "features", x)
+        return nn.Dense(self.classes, **types, name="l3")(x)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,11 @@ class Hyper(NamedTuple):
 
     lr_labeled: Any
     lr_unlabeled: Any
+    cosine_rounds: Any  # 0: constant learning rates
     momentum: Any
     weight_decay: Any
     clip_norm: Any
+    prox_mu: Any
     tau: Any
     ema: Any
     ema_warmup: Any  # 1: the teacher follows faster in a client's first steps
@@ -23,6 +25,9 @@ class Hyper(NamedTuple):
     beta_labeled: Any
     labeled_share: Any  # negative: by data amount alone
     labeled_multiplier: Any
+    assumed_attackers: Any  # that robust aggregators are to withstand
+    server_lr: Any
+    server_momentum: Any
     warmup_rounds: Any
     drop_rate: Any
     byzantine: Any  # number of attackers

@@ -14,11 +14,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rscfed_jax.config.kinds import SWITCH, Setting, SettingError, kind_of
+from rscfed_jax.config.settings import SAMPLES
 
 PACKAGE = Path(__file__).parent.parent
-SAMPLES = ("subsets", "all", "labeled")
 DECLARED = {"CHOICES", "DEFAULTS", "HELP", "NAME", "NUMBERS", "PRESETS", "REFUSES", "SAMPLES", "SEEDED", "USAGE"}
-DECLARED |= {"SMALLEST_SIDE", "SIDE_MULTIPLE"}
+DECLARED |= {"SMALLEST_SIDE", "SIDE_MULTIPLE", "STRONG_VIEW"}
 NO_FILE = "none"  # the hash of a method or network that was given as an object
 
 

@@ -7,6 +7,7 @@ import flax.linen as nn
 from rscfed_jax.core.client_axis import ONE_AT_A_TIME, ClientAxis
 from rscfed_jax.core.faults import NO_FAULTS, Faults
 from rscfed_jax.core.method import Method
+from rscfed_jax.core.optimizer import ServerOptimizer
 from rscfed_jax.core.repeat import Repeat, retrain
 
 
@@ -23,6 +24,9 @@ class Algorithm:
     axis: ClientAxis = ONE_AT_A_TIME
     faults: Faults = NO_FAULTS
     keeps_clients: bool = True  # clients keep teacher and momentum from one selection to the next
+    proximal: bool = False  # clients are drawn toward the model that was sent: FedProx
+    balanced: bool = False  # labeled losses use a balanced softmax
+    server: ServerOptimizer | None = None  # None: the mean of the models is the next global model
 
     @property
     def with_teacher(self) -> bool:

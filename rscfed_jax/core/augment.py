@@ -40,7 +40,12 @@ def weak(key: Array, pixels: Array) -> Array:
 
 
 def as_prepared(key: Array, pixels: Array) -> Array:
-    """The weak view that the method's `prepare` saw of the sample."""
+    """The weak view that the method's `prepare` saw of the sample; of one that has a label, a fresh one."""
+    return weak(key, pixels)
+
+
+def centre(key: Array, pixels: Array) -> Array:
+    """The middle of the image, never flipped: the same view every time."""
     return weak(key, pixels)
 
 

@@ -6,16 +6,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rscfed_jax.config import Hyper
 from rscfed_jax.core.algorithm import Algorithm
-from rscfed_jax.core.augment import MovingView, as_prepared, cropped, normalise, weak
+from rscfed_jax.core.augment import MovingView, as_prepared, centre, cropped, normalise, weak
 from rscfed_jax.core.method import Separate
-from rscfed_jax.core.objective import Batch, Step
+from rscfed_jax.core.objective import Batch, PseudoLabels, Step
 from rscfed_jax.core.types import Array, FederatedData
 
 # What a key is folded with for draws of their own, far from the numbers of epochs, steps and pixels.
-OBJECTIVE, FIRST_VIEW = 2**31 - 1, 2**31 - 100
+MIDDLE = np.float32([[0.5], [0.5], [1.0]])  # luck that crops the middle and never flips
+OBJECTIVE, PARTNERS, FIRST_VIEW = 2**31 - 1, 2**31 - 2, 2**31 - 100
 
 
 class Holding(NamedTuple):
@@ -35,6 +37,7 @@ class Prepared(NamedTuple):
     keep: Array  # [P] bool
     statistics: Any
     news: dict[str, Array]
+    judged: Array  # [classes, 3] as in `Trained`
 
 
 def holding_of(client: Array, data: FederatedData) -> Holding:
@@ -87,7 +90,7 @@ class Batches(NamedTuple):
         return random_order(key, self._kept, later=~self._labeled if separate else None)
 
     def take(self, key: Array, order: Array, number: Array, hyper: Hyper) -> Batch:
-        """The batch of this number in an epoch with this order."""
+        """The batch of this number in an epoch with this order, with partners if the method asks for them."""
         kind, size = self.algorithm.method.batches, self.algorithm.batch_size
         if isinstance(kind, Separate):
             labeled, others = self._count_by_kind()
@@ -98,7 +101,25 @@ class Batches(NamedTuple):
         else:
             places = number * size + jnp.arange(size)
             valid = places < self._count()
-        return self.look(key, jnp.where(valid, order.at[places].get(mode="clip"), 0), valid, hyper)
+        positions = jnp.where(valid, order.at[places].get(mode="clip"), 0)
+        batch = self.look(key, positions, valid, hyper)
+        if not self.algorithm.method.partners:
+            return batch
+        draw_key, view_key = jax.random.split(jax.random.fold_in(key, PARTNERS))
+        anyone = jax.random.randint(draw_key, positions.shape, 0, jnp.maximum(self.holding.size, 1))
+        return batch._replace(partner=self.look(view_key, anyone, valid, hyper))
+
+    def judged(self, batch: Batch, pseudo: PseudoLabels) -> Array:
+        """[classes, 3] samples of a batch that have no visible label, by their true class: seen, kept, labeled right.
+
+        The only place that looks at the truth. Nothing of it goes back into training.
+        """
+        assert self.data.truth is not None
+        truth = self.data.truth[self.holding.start + batch.positions]
+        seen = batch.valid & (batch.labels < 0)
+        kept = seen & pseudo.keep
+        counts = jnp.stack([seen, kept, kept & (pseudo.labels == truth)], axis=1).astype(self.data.mean.dtype)
+        return jax.nn.one_hot(truth, self.holding.class_counts.shape[0], dtype=counts.dtype).T @ counts
 
     def look(self, key: Array, positions: Array, valid: Array, hyper: Hyper, *, own_luck: Array | None = None) -> Batch:
         """The samples at `positions` [B] of the client, in the method's views; `own_luck` [3, B] fixes their crops."""
@@ -107,9 +128,10 @@ class Batches(NamedTuple):
         rows = data.rows[samples]
         shown = {}
         for number, (name, view) in enumerate(views):
-            fixed = own_luck
+            fixed = own_luck if view is not centre else jnp.broadcast_to(MIDDLE, luck[number].shape)
             if view is as_prepared and self.prepared is not None:
-                fixed = luck_of_samples(self.prepared.key, positions)
+                same = luck_of_samples(self.prepared.key, positions)
+                fixed = jnp.where(data.labels[samples] < 0, same, luck[number])
             of_view = luck[number] if fixed is None else fixed
             crop = partial(cropped, of_view, data, rows, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
             own_key = jax.random.fold_in(key, FIRST_VIEW + number)
@@ -118,11 +140,11 @@ class Batches(NamedTuple):
                 pixels = paint(crop(maps=maps).astype(data.mean.dtype))
             else:
                 pixels = crop()
-                if view not in (weak, as_prepared):
+                if view not in (weak, as_prepared, centre):
                     pixels = view(own_key, pixels.astype(data.mean.dtype))
             shown[name] = normalise(pixels, data.mean, data.std, self.algorithm.network.dtype)
         pseudo_labels = None if self.prepared is None else self.prepared.labels[positions]
-        return Batch(shown, data.labels[samples], valid, pseudo_labels)
+        return Batch(shown, data.labels[samples], valid, positions, pseudo_labels)
 
 
 def in_batches(samples: Array, size: int) -> Array:
@@ -155,7 +177,7 @@ def prepare(batches: Batches, key: Array, see: Callable[..., Step], hyper: Hyper
     ask, size = algorithm.method.prepare, algorithm.batch_size
     assert ask is not None
 
-    def one_batch(number: Array) -> tuple[Array, Array, Any]:
+    def one_batch(number: Array) -> tuple[Array, Array, tuple]:
         places, own_key = number * size + jnp.arange(size), jax.random.fold_in(key, number)
         valid = places < holding.size
         positions = jnp.where(valid, places, 0)
@@ -164,7 +186,8 @@ def prepare(batches: Batches, key: Array, see: Callable[..., Step], hyper: Hyper
         verdict = ask(algorithm.network, step, hyper)
         visible = batch.labels >= 0
         labels = jnp.where(visible, batch.labels, verdict.labels).astype(jnp.int32)
-        return labels, verdict.keep | visible, (verdict.statistics, verdict.news)
+        judged = batches.judged(batch, PseudoLabels(verdict.labels, verdict.keep))
+        return labels, verdict.keep | visible, (verdict.statistics, verdict.news, judged)
 
     def body(number: Array, carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
         labels, keep, sums = carry

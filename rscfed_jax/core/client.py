@@ -14,7 +14,7 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.batches import OBJECTIVE, Batches, holding_of, prepare
 from rscfed_jax.core.method import Pause, Sum
 from rscfed_jax.core.objective import Step, Told, float_type
-from rscfed_jax.core.optimizer import ema, ema_keep, init_client, sgd
+from rscfed_jax.core.optimizer import ema, ema_keep, init_client, scheduled, sgd, toward
 from rscfed_jax.core.schedule import NOBODY
 from rscfed_jax.core.trees import added, all_finite, choose
 from rscfed_jax.core.types import Array, Broadcast, ClientState, FederatedData, Losses, Model, Slot, Trained
@@ -44,10 +44,10 @@ def train_slot(
         start = model if before is None else choose(hyper.teacher_from_selection > 0, model, broadcast.initial_model)
         started = started._replace(teacher=choose(started.step == 0, start, started.teacher))
     working = jnp.where(slot.answers, slot.client, NOBODY)
-    after_model, after, losses, news = train_client(algorithm, key, working, started, broadcast, data, hyper)
+    after_model, after, told = train_client(algorithm, key, working, started, broadcast, data, hyper)
     sent = algorithm.faults.sent(jax.random.fold_in(key, ATTACK), slot.attacks, after_model, model)
     healthy = slot.answers & all_finite(sent)
-    trained = Trained(choose(healthy, sent, model), losses, news, healthy, slot.answers)
+    trained = Trained(choose(healthy, sent, model), *told, healthy, slot.answers)
     return trained, before and choose(healthy, after, before)
 
 
@@ -59,15 +59,15 @@ def train_client(
     broadcast: Broadcast,
     data: FederatedData,
     hyper: Hyper,
-) -> tuple[Model, ClientState, Losses, dict[str, Array]]:
+) -> tuple[Model, ClientState, tuple[Losses, dict[str, Array], Array | None]]:
     """Trains a client from the model that was sent: each of its samples once an epoch, in a fresh order.
 
-    The last short batch is kept. The loop's length is the client's own, so that a small client costs little. Losses are
-    means over the steps, news what the method declares.
+    The last short batch is kept. The loop's length is the client's own, so that a small client costs little. Told are
+    the losses, means over the steps, the news that the method declares, and how its pseudo-labels were judged.
     """
     method, network = algorithm.method, algorithm.network
     holding = holding_of(client, data)
-    learning_rate = jnp.where(holding.labeled, hyper.lr_labeled, hyper.lr_unlabeled)
+    learning_rate = scheduled(jnp.where(holding.labeled, hyper.lr_labeled, hyper.lr_unlabeled), broadcast.round, hyper)
     epochs = (
         algorithm.epochs if method.epochs is None else jnp.asarray(method.epochs(holding.labeled, hyper), jnp.int32)
     )
@@ -77,7 +77,9 @@ def train_client(
         sent=broadcast.model,
         round=broadcast.round,
         memory=broadcast.memory,
+        size=holding.size,
         class_counts=holding.class_counts,
+        prior=log_shares(holding.class_counts) if algorithm.balanced else None,
     )
     batches = Batches(algorithm, holding, data)
     if method.prepare is not None:
@@ -90,24 +92,28 @@ def train_client(
         order = batches.order(order_key)
 
         def step(i: Array, carry: tuple) -> tuple:
-            model, client, tally, losses, news = carry
+            model, client, tally, losses, news, judged = carry
             step_key = jax.random.fold_in(batch_key, i)
             batch = batches.take(step_key, order, i, hyper)
             now = see(key=jax.random.fold_in(step_key, OBJECTIVE), batch=batch, tally=tally)
             model, client, told = train_step(algorithm, model, client, now, learning_rate, hyper)
             losses = jax.tree.map(jnp.add, losses, told.losses)
-            return model, client, tally if told.tally is None else told.tally, losses, added(news, told.news)
+            tally = tally if told.tally is None else told.tally
+            if told.pseudo is not None and judged is not None:
+                judged += batches.judged(batch, told.pseudo)
+            return model, client, tally, losses, added(news, told.news), judged
 
-        model, client, tally, losses, news = jax.lax.fori_loop(0, steps, step, carry)
+        model, client, tally, losses, news, judged = jax.lax.fori_loop(0, steps, step, carry)
         if method.between is not None:
             model, tally = method.between(Pause(number, holding.labeled, broadcast.model), model, tally, hyper)
-        return model, client, tally, losses, news
+        return model, client, tally, losses, news, judged
 
     dtype = float_type(broadcast.model)
     tally = None if method.tally is None else method.tally(network, broadcast.model)
     none = Losses(*(jnp.zeros((), dtype) for _ in Losses._fields))
-    begin = (broadcast.model, started, tally, none, method.zero_news(network, dtype))
-    model, after, _, losses, news = jax.lax.fori_loop(0, epochs, epoch, begin)
+    unjudged = jnp.zeros((len(holding.class_counts), 3), dtype) if method.judged else None
+    begin = (broadcast.model, started, tally, none, method.zero_news(network, dtype), unjudged)
+    model, after, _, losses, news, judged = jax.lax.fori_loop(0, epochs, epoch, begin)
 
     def mean(total: Array) -> Array:
         return total / jnp.maximum(steps * epochs, 1)
@@ -118,7 +124,13 @@ def train_client(
         if means := [name for name in batches.prepared.news if not isinstance(kinds.get(name), Sum)]:
             raise ValueError(f"the news {means[0]} of `prepare` must be declared as a Sum")
         news = added(news, batches.prepared.news)
-    return model, after, jax.tree.map(mean, losses), news
+        judged = judged + batches.prepared.judged
+    return model, after, (jax.tree.map(mean, losses), news, judged)
+
+
+def log_shares(class_counts: Array) -> Array:
+    """[classes] logarithms of the classes' shares; an absent class is very unlikely, not impossible."""
+    return jnp.log(class_counts / jnp.maximum(jnp.sum(class_counts), 1) + 1e-12)
 
 
 def train_step(
@@ -133,6 +145,8 @@ def train_step(
         return algorithm.method.objective(algorithm.network, {**model, "params": params}, step, hyper)
 
     grads, told = jax.grad(loss, has_aux=True)(params)
+    if algorithm.proximal:
+        grads = toward(grads, params, step.sent["params"], mu=hyper.prox_mu)
     updates, optimizer = sgd(hyper, learning_rate).update(grads, client.optimizer, params)
     params = optax.apply_updates(params, updates)
     client = client._replace(optimizer=optimizer)

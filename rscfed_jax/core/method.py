@@ -127,6 +127,8 @@ class Method:
     objective: Objective = mean_teacher_loss
     batches: Mixed | Separate = Mixed()
     prepare: Prepare | None = None
+    partners: bool = False  # a batch brings as many samples of the client besides, drawn at random: for mixup
+    pseudo_labels: bool = False  # the objective tells pseudo-labels; those of `prepare` are always known
     tally: Callable[[nn.Module, Model], Any] | None = None  # what a client carries through its local steps
     between: Callable[[Pause, Model, Any, Hyper], tuple[Model, Any]] | None = None  # model, tally after an epoch
     teacher: Teacher = "ema"  # none, the client's own average, or the frozen model that was sent
@@ -139,6 +141,11 @@ class Method:
     def __post_init__(self) -> None:
         views: Mapping[str, View] = dict(self.views)
         object.__setattr__(self, "views", tuple(views.items()))  # hashable
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are pseudo-labels to be judged by the truth."""
+        return self.pseudo_labels or self.prepare is not None
 
     def zero_news(self, network: nn.Module, dtype: Any) -> dict[str, Array]:
         """The news of a client that has not trained yet."""

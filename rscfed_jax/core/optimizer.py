@@ -1,4 +1,6 @@
-"""How a client's numbers move: SGD by PyTorch's rules, and the mean teacher that follows it (equation 4)."""
+"""How numbers move: a client's SGD by PyTorch's rules, the teacher that follows it (equation 4), the server's steps."""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,46 @@ def sgd(hyper: Hyper, learning_rate: Array) -> optax.GradientTransformation:
         optax.add_decayed_weights(hyper.weight_decay),
         optax.sgd(learning_rate, momentum=hyper.momentum),
     )
+
+
+def scheduled(learning_rate: Array, round_: Array, hyper: Hyper) -> Array:
+    """A learning rate in a round: constant, or half a cosine that reaches zero after `cosine_rounds`."""
+    done = jnp.clip(round_ / jnp.maximum(hyper.cosine_rounds, 1), 0, 1)
+    return learning_rate * jnp.where(hyper.cosine_rounds > 0, (1 + jnp.cos(jnp.pi * done)) / 2, 1.0)
+
+
+def toward(grads: Model, params: Model, sent: Model, *, mu: Array) -> Model:
+    """Gradients with FedProx's term, mu / 2 times the squared distance from the parameters that were sent."""
+    return jax.tree.map(lambda grad, now, before: grad + mu * (now - before), grads, params, sent)
+
+
+ServerOptimizer = Callable[[Hyper], optax.GradientTransformation]
+
+
+def server_momentum(hyper: Hyper) -> optax.GradientTransformation:
+    """FedAvgM: Hsu, Qi, Brown. 2019. https://arxiv.org/abs/1909.06335."""
+    return optax.sgd(hyper.server_lr, momentum=hyper.server_momentum)
+
+
+def server_adam(hyper: Hyper) -> optax.GradientTransformation:
+    """FedAdam, with the constants of Reddi et al. ICLR 2021. https://arxiv.org/abs/2003.00295."""
+    return optax.adam(hyper.server_lr, b1=hyper.server_momentum, b2=0.99, eps=1e-3)
+
+
+SERVER_OPTIMIZERS: dict[str, ServerOptimizer | None] = {
+    "none": None,
+    "momentum": server_momentum,
+    "adam": server_adam,
+}
+
+
+def server_step(
+    optimizer: ServerOptimizer, state: optax.OptState, before: Model, mean: Model, hyper: Hyper
+) -> tuple[Model, optax.OptState]:
+    """The global model after a step along `before` - `mean`; batch statistics are those of the mean."""
+    gradient = jax.tree.map(jnp.subtract, before["params"], mean["params"])
+    updates, state = optimizer(hyper).update(gradient, state, before["params"])
+    return {**mean, "params": optax.apply_updates(before["params"], updates)}, state
 
 
 def init_client(model: Model, hyper: Hyper, *, with_teacher: bool) -> ClientState:

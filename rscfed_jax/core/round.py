@@ -14,7 +14,7 @@ from rscfed_jax.core.client import train_slot
 from rscfed_jax.core.client_axis import CLIENTS, ClientAxis
 from rscfed_jax.core.faults import NO_FAULTS
 from rscfed_jax.core.method import Mixed, Server
-from rscfed_jax.core.optimizer import init_client
+from rscfed_jax.core.optimizer import init_client, server_step
 from rscfed_jax.core.repeat import share
 from rscfed_jax.core.sampling import LabeledClients
 from rscfed_jax.core.schedule import NOBODY
@@ -51,6 +51,7 @@ def init_state(algorithm: Algorithm, key: Array, clients: int, hyper: Hyper) -> 
             model=model,
             initial_model=jax.tree.map(jnp.copy, model),
             memory=initial_memory(algorithm, model),
+            optimizer=None if algorithm.server is None else algorithm.server(hyper).init(model["params"]),
             clients=stacked,
             models_down=jnp.int32(0),
             models_up=jnp.int32(0),
@@ -78,12 +79,14 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
     sample_key, train_key = jax.random.split(round_key)
     drop_key = jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two above
-    subsets = method.sample(sample_key, data)  # [M, K]
+    subsets = method.sample(sample_key, data._replace(truth=None))  # [M, K]
     broadcast = Broadcast(train_key, state.model, state.initial_model, state.round, state.memory)
     trained, clients = train_subsets(algorithm, drop_key, subsets, state.clients, broadcast, data, hyper)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy, trained.news)
     consensus = jax.vmap(method.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
-    model, memory = global_mean(consensus, state.model), state.memory
+    model, memory, optimizer = global_mean(consensus, state.model), state.memory, state.optimizer
+    if algorithm.server is not None:
+        model, optimizer = server_step(algorithm.server, optimizer, state.model, model, hyper)
     if method.serve is not None:
         model, memory = method.serve(Server(state.round, state.model, model, memory), members, hyper)
     down, up = models_sent(algorithm, subsets, trained, data)
@@ -95,6 +98,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         round=state.round + 1,
         model=model,
         memory=memory,
+        optimizer=optimizer,
         clients=clients,
         models_down=state.models_down + down,
         models_up=state.models_up + up,
@@ -109,6 +113,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         dropped=~trained.answered,
         attackers=algorithm.faults.attackers(data, hyper)[subsets],
         finite=all_finite(model),
+        judged=None if trained.judged is None else _sum_where(trained.judged, trained.healthy),
     )
 
 
@@ -163,6 +168,8 @@ def second_phase(
         teacher="none",
         batches=Mixed(),
         prepare=None,
+        partners=False,
+        pseudo_labels=False,
         tally=None,
         between=None,
         epochs=None,
@@ -187,6 +194,11 @@ def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: Fe
 def count_distinct(ids: Array, clients: int) -> Array:
     """How many different clients are named: each receives the global model once a round."""
     return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1), dtype=jnp.int32)
+
+
+def _sum_where(values: Array, mask: Array) -> Array:
+    """The sum of values [M, K, classes, 3] over the members that `mask` [M, K] names."""
+    return jnp.sum(jnp.where(mask[..., None, None], values, 0), axis=(0, 1))
 
 
 def _mean_where(values: Array, mask: Array) -> Array:

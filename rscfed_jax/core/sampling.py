@@ -67,9 +67,24 @@ class LabeledClients:
         return labeled.astype(float)
 
 
+@dataclass(frozen=True)
+class UnlabeledClients:
+    """One subset of the clients that hold samples without a label, every round."""
+
+    def __call__(self, key: Array, data: FederatedData) -> Array:
+        """[1, unlabeled] client ids."""
+        del key
+        return data.unlabeled_ids[None]
+
+    def slots(self, labeled: np.ndarray) -> np.ndarray:
+        """[N] one for a client that holds no labels, or all of them if each holds some."""
+        return np.ones(len(labeled)) if labeled.all() else 1.0 - labeled
+
+
 # What a method's file calls SAMPLES.
 SAMPLERS: dict[str, Callable[[Config], Any]] = {
     "subsets": lambda config: RandomSubsets(config.subsets, config.subset_size),
     "all": lambda config: AllClients(),
     "labeled": lambda config: LabeledClients(),
+    "unlabeled": lambda config: UnlabeledClients(),
 }

@@ -22,10 +22,12 @@ class FederatedData(NamedTuple):
     labeled: Array  # [N] bool: the client holds a label
     unlabeled: Array  # [N] bool: the client holds a sample without a label
     labeled_ids: Array  # [L] int32: the clients that hold labels
+    unlabeled_ids: Array  # [U] int32: the clients that hold samples without a label
     class_counts: Array  # [N, classes] int32: visible labels of each class
     positions: Array  # [P] int32: 0, 1, 2, ...; P, a power of two, is not below the largest client's size
     mean: Array  # [3] of the pixel values 0 to 255
     std: Array  # [3]
+    truth: Array | None  # [S] int32: all labels, to judge pseudo-labels by; no part of a method ever sees them
 
     @property
     def clients(self) -> int:
@@ -89,6 +91,7 @@ class Trained(NamedTuple):
     model: Model
     losses: Losses
     news: dict[str, Array]  # what the method's clients tell the server; empty for most
+    judged: Array | None  # [classes, 3] samples without a label by their true class: seen, kept, labeled right
     healthy: Array  # bool: the client answered with a finite model
     answered: Array  # bool
 
@@ -101,6 +104,7 @@ class State(NamedTuple):
     model: Model  # the global model
     initial_model: Model
     memory: Any  # what the method's server remembers beside the model; None for most
+    optimizer: optax.OptState | None  # of the server; None where it takes the mean as it is
     clients: ClientState | None  # stacked over N clients and rows of padding, as many for each device; None: not kept
     models_down: Array  # int32: models sent to clients so far
     models_up: Array  # int32: models sent to the server so far
@@ -118,3 +122,4 @@ class RoundReport(NamedTuple):
     dropped: Array  # [M, K] bool: the client did not answer
     attackers: Array  # [M, K] bool: the client's model was corrupted on purpose
     finite: Array  # bool: the new global model is
+    judged: Array | None  # [classes, 3] as in `Trained`, over all clients; None where the method has no pseudo-labels

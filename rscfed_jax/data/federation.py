@@ -31,9 +31,9 @@ class Federation(NamedTuple):
         return np.array([visible.any() for visible in self.label_visible])
 
     @property
-    def any_unlabeled(self) -> bool:
-        """Whether any client holds a sample without a label."""
-        return not all(visible.all() for visible in self.label_visible)
+    def unlabeled(self) -> np.ndarray:
+        """[N] whether a client holds any sample without a label."""
+        return ~np.array([visible.all() for visible in self.label_visible])
 
     @property
     def class_counts(self) -> np.ndarray:

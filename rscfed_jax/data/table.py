@@ -32,9 +32,11 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
     - starts, sizes [G, N] int32
     - labeled, unlabeled [G, N] bool: the client holds a label, or a sample without one
     - labeled_ids [G, L] int32: the clients that hold a label
+    - unlabeled_ids [G, U] int32: the clients that hold a sample without one
     - class_counts [G, N, classes] int32: visible labels of each class
     - positions [P] int32: 0, 1, 2, ...; P, a power of two, is at least the largest client's size
     - mean, std [3] float32: of the pixel values 0 to 255
+    - truth [G, S] int32: all labels, to judge pseudo-labels by
     """
     dataset = federations[0].dataset
     samples = [np.concatenate(federation.samples) for federation in federations]
@@ -49,9 +51,11 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
     def padded(values: np.ndarray) -> np.ndarray:
         return np.pad(values, (0, longest - len(values)))
 
+    def truth(federation: Federation) -> np.ndarray:
+        return dataset.train_labels[np.concatenate(federation.samples)].astype(np.int32)
+
     def labels(federation: Federation) -> np.ndarray:
-        known = dataset.train_labels[np.concatenate(federation.samples)].astype(np.int32)
-        return padded(np.where(np.concatenate(federation.label_visible), known, HIDDEN))
+        return padded(np.where(np.concatenate(federation.label_visible), truth(federation), HIDDEN))
 
     return {
         "images": pack_pixels(resize(dataset.train_images[used], resize_to or image_size * 5 // 4)),
@@ -60,13 +64,15 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
         "starts": stack(lambda federation: np.cumsum(federation.sizes) - federation.sizes),
         "sizes": stack(lambda federation: federation.sizes),
         "labeled": stack(lambda federation: federation.labeled, bool),
-        "unlabeled": stack(lambda federation: ~np.array([seen.all() for seen in federation.label_visible]), bool),
+        "unlabeled": stack(lambda federation: federation.unlabeled, bool),
         "labeled_ids": stack(lambda federation: np.flatnonzero(federation.labeled)),
+        "unlabeled_ids": stack(lambda federation: np.flatnonzero(federation.unlabeled)),
         "class_counts": stack(lambda federation: federation.label_counts),
         # A power of two, so that federations of similar sizes share one compiled program.
         "positions": np.arange(1 << (largest - 1).bit_length(), dtype=np.int32),
         "mean": mean,
         "std": std,
+        "truth": stack(lambda federation: padded(truth(federation))),
     }
 
 

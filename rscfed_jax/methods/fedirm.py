@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import optax
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.aggregation import Consensus, Members, by_data_amount
+from rscfed_jax.core.aggregation import Members, as_equals
 from rscfed_jax.core.method import Mean, Method, News, Server
-from rscfed_jax.core.objective import Step, Told, consistency, student_logits, teacher_logits
+from rscfed_jax.core.objective import PseudoLabels, Step, Told, balanced, consistency, student_logits, teacher_logits
 from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
@@ -47,15 +47,11 @@ def method(config: Config) -> Method:
         aggregate=as_equals,
         warmup=as_equals,
         objective=relation_loss,
+        pseudo_labels=True,
         news=relations,
         memory=uniform_relations,
         serve=labeled_relations,
     )
-
-
-def as_equals(models: Model, members: Members, hyper: Hyper) -> Consensus:
-    """Averages [K, ...] models that count equally within the labeled and within the other clients."""
-    return by_data_amount(models, members._replace(sizes=jnp.ones_like(members.sizes)), hyper)
 
 
 def relations(network: nn.Module) -> dict[str, News]:
@@ -128,16 +124,17 @@ def relation_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) ->
     seen, unseen = batch.valid & has_label, batch.valid & ~has_label
     labels = jnp.where(has_label, batch.labels, 0)
     smoothing, temperature = own["smoothing"], own["temperature"]
-    labeled = smoothed_cross_entropy(logits, labels, seen, smoothing=smoothing)
-    labeled += smoothed_cross_entropy(other_logits, labels, seen, smoothing=smoothing)
+    labeled = smoothed_cross_entropy(balanced(logits, step), labels, seen, smoothing=smoothing)
+    labeled += smoothed_cross_entropy(balanced(other_logits, step), labels, seen, smoothing=smoothing)
     news = {"relations": jax.lax.stop_gradient(relation_matrix(logits, labels, seen, temperature=temperature))}
     if step.teacher is None:
         return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)), news)
     target = teacher_logits(network, step.teacher, batch.views["teacher"])
     unlabeled = consistency(logits, target, unseen, jnp.ones_like(hyper.tau))
     sure = trusted(jax.lax.stop_gradient(logits), confidence=own["confidence"], entropy=own["entropy"])
-    found = relation_matrix(logits, jnp.argmax(logits, axis=1), unseen & sure, temperature=temperature)
+    pseudo = PseudoLabels(jnp.argmax(logits, axis=1), sure)
+    found = relation_matrix(logits, pseudo.labels, unseen & sure, temperature=temperature)
     matching = symmetric_divergence(found, step.memory.astype(logits.dtype))
     in_round = (step.round + hyper.warmup_rounds).astype(logits.dtype)
     weight = own["factor"] * ramp(in_round, rounds=own["ramp_rounds"])
-    return labeled + weight * (matching + unlabeled), Told(stats, Losses(labeled, unlabeled), news)
+    return labeled + weight * (matching + unlabeled), Told(stats, Losses(labeled, unlabeled), news, pseudo=pseudo)

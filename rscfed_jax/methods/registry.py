@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import METHODS as FILES
-from rscfed_jax.config.registry import SAMPLES, Declaration
-from rscfed_jax.core.method import Method
+from rscfed_jax.config.registry import Declaration
+from rscfed_jax.core.aggregation import DISTANCES, SubConsensus, by_data_amount
+from rscfed_jax.core.method import Aggregate, Method, Separate
 from rscfed_jax.core.sampling import SAMPLERS
 
 
@@ -21,8 +23,27 @@ def _build(file: Declaration, config: Config) -> Method:
     method = file.call(FILES, config)
     if not isinstance(method, Method):
         raise SettingError("method", file.path, f"its function `method` returns {type(method).__name__}, not a Method")
-    sample = method.sample or SAMPLERS[file.get("SAMPLES", SAMPLES[0])](config)
-    return dataclasses.replace(method, name=file.name, sample=sample)
+    sample = method.sample or SAMPLERS[config.samples](config)
+    return with_settings(dataclasses.replace(method, name=file.name, sample=sample), config)
+
+
+def with_settings(method: Method, config: Config) -> Method:
+    """The method as the settings that all methods share change it: who takes part, who averages, which batches."""
+    changes: dict[str, Any] = {}
+    if config.sampling != "own":
+        changes["sample"] = SAMPLERS[config.sampling](config)
+    if config.aggregator != "own":
+        changes["aggregate"] = AGGREGATORS[config.aggregator](config)
+    if config.labeled_batch_size is not None:
+        changes["batches"] = Separate(config.labeled_batch_size, config.batch_size)
+    return dataclasses.replace(method, **changes) if changes else method
+
+
+# What `--aggregator` takes.
+AGGREGATORS: dict[str, Callable[[Config], Aggregate]] = {
+    "mean": lambda config: by_data_amount,
+    "dma": lambda config: SubConsensus(DISTANCES[config.distance]),
+}
 
 
 class _Methods(Mapping[str, Callable[[Config], Method]]):

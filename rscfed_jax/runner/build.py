@@ -15,6 +15,7 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import GRID, ClientAxis
 from rscfed_jax.core.faults import NO_FAULTS, Faults
 from rscfed_jax.core.method import Method
+from rscfed_jax.core.optimizer import SERVER_OPTIMIZERS, ServerOptimizer
 from rscfed_jax.core.program import init_cells
 from rscfed_jax.core.repeat import REPEATS
 from rscfed_jax.core.round import initial_memory, place_state
@@ -22,7 +23,7 @@ from rscfed_jax.core.sampling import LabeledClients
 from rscfed_jax.core.types import OF_A_CELL, FederatedData, Model, State, TestData
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.table import test_table, train_table
-from rscfed_jax.methods.registry import method_of
+from rscfed_jax.methods.registry import method_of, with_settings
 from rscfed_jax.models.registry import model_like, name_of, network_of
 from rscfed_jax.runner.stored_model import load_model
 
@@ -66,7 +67,7 @@ class Objects(NamedTuple):
 
     def method_of(self, config: Config) -> Method:
         """The method to run."""
-        method = self.method or method_of(config)
+        method = method_of(config) if self.method is None else with_settings(self.method, config)
         if method.sample is None:
             raise SettingError(
                 "method", method.name, "says neither who takes part (sample=) nor has a file with SAMPLES"
@@ -100,7 +101,7 @@ def to_device(
 
 
 def make_algorithms(
-    config: Config, network: nn.Module, method: Method, axis: ClientAxis, *, any_unlabeled: bool
+    config: Config, network: nn.Module, method: Method, axis: ClientAxis, *, any_unlabeled: bool | np.bool
 ) -> tuple[Algorithm, Algorithm]:
     """The static part of the config's rounds by `method`, and of its warm-up rounds."""
     # A federation without unlabeled samples does not pay for a teacher.
@@ -109,7 +110,7 @@ def make_algorithms(
         method, sample=LabeledClients(), aggregate=method.warmup, teacher="none", finish=None
     )
 
-    def algorithm(method: Method, faults: Faults) -> Algorithm:
+    def algorithm(method: Method, faults: Faults, server: ServerOptimizer | None) -> Algorithm:
         return Algorithm(
             method,
             network,
@@ -120,10 +121,14 @@ def make_algorithms(
             axis=axis,
             faults=faults,
             keeps_clients=config.client_state == "kept",
+            proximal=config.prox_mu > 0,
+            balanced=config.balanced_softmax,
+            server=server,
         )
 
-    # The warm-up is before the experiment: nothing goes wrong in it.
-    return algorithm(main, Faults.of(config)), algorithm(on_labeled, NO_FAULTS)
+    # The warm-up is before the experiment: nothing goes wrong in it, and the server takes what it gets.
+    server = SERVER_OPTIMIZERS[config.server_optimizer]
+    return algorithm(main, Faults.of(config), server), algorithm(on_labeled, NO_FAULTS, None)
 
 
 def build_simulation(
@@ -155,7 +160,7 @@ def build_cells(
     method, network = objects.method_of(config), objects.network_of(config, dataset.classes)
     model = model_like(network, config, dataset.classes)
     axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
-    algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].any_unlabeled)
+    algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].unlabeled.any())
     table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))
     hypers = [Hyper.of(config) for config in configs]
     hyper = axis.place(jax.tree.map(lambda *numbers: np.array(numbers, np.float32), *hypers), GRID)

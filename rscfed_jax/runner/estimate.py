@@ -82,7 +82,7 @@ class Parts(NamedTuple):
         model = model_like(network, config, classes)
         axis = ClientAxis.create(config.chunk, config.devices, model_bytes=tree_bytes(model))
         method = objects.method_of(config)
-        algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=federation.any_unlabeled)
+        algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=federation.unlabeled.any())
         return cls(algorithm, model)
 
     def client_bytes(self, config: Config) -> int:
@@ -184,7 +184,9 @@ def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects
     view = jnp.zeros((3, config.image_size, config.image_size, size), network.dtype)
     labels = jnp.zeros(size, jnp.int32)
     views = {name: view for name, _ in method.views}
-    batch = Batch(views, labels, jnp.ones(size, bool), None if method.prepare is None else labels)
+    batch = Batch(views, labels, jnp.ones(size, bool), labels, None if method.prepare is None else labels)
+    if method.partners:
+        batch = batch._replace(partner=batch)
     client = init_client(model, hyper, with_teacher=algorithm.with_teacher)
 
     def step(model: Any, client: Any, batch: Batch) -> Any:
@@ -195,7 +197,9 @@ def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects
             sent=model,
             round=jnp.int32(0),
             memory=method.memory(network, model),
+            size=jnp.int32(size),
             class_counts=jnp.zeros(classes, jnp.int32),
+            prior=jnp.zeros(classes) if config.balanced_softmax else None,
             tally=None if method.tally is None else method.tally(network, model),
         )
         if method.prepare is not None:  # each sample is asked about once in an epoch, as it is trained on once

@@ -80,7 +80,7 @@ def check_finite(reports: RoundReport, *, first: int) -> None:
 
 
 def _round_of(reports: RoundReport, number: int) -> RoundReport:
-    return RoundReport(*(leaf[number] for leaf in reports))
+    return jax.tree.map(lambda leaf: leaf[number], reports)
 
 
 def _why_diverged(report: RoundReport, round_: int) -> str:

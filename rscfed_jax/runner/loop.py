@@ -13,7 +13,7 @@ from rscfed_jax.config.files import write_json
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.program import run_cells
-from rscfed_jax.core.types import Array, RoundReport
+from rscfed_jax.core.types import Array
 from rscfed_jax.report.plots import plot_curves
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
@@ -192,7 +192,7 @@ class Loop:
         reports = self.axis.to_host(reports)
         for number, experiment in self._active():
             experiment.history.seconds += seconds / len(self.experiments)
-            own = RoundReport(*(leaf[:rounds, number] for leaf in reports))
+            own = jax.tree.map(lambda leaf, number=number: leaf[:rounds, number], reports)
             try:
                 if first > 0:
                     experiment.history.add_rounds(own, first=first)

@@ -132,9 +132,9 @@ def program_key(cell: Cell, federation: Federation) -> tuple:
     config = cell.config
     numbers = NUMBERS | {f"{config.method}_{name}" for name in config.numbers}
     static = tuple(item for item in config.to_dict().items() if item[0] not in numbers)
-    faults = (config.drop_rate > 0, config.byzantine > 0)
-    kinds = (int(federation.labeled.sum()), federation.any_unlabeled)
-    return (static, *_samples(config), *kinds, *faults, cell.objects)
+    switched = (config.drop_rate > 0, config.byzantine > 0, config.prox_mu > 0)
+    kinds = (int(federation.labeled.sum()), int(federation.unlabeled.sum()))
+    return (static, *_samples(config), *kinds, *switched, cell.objects)
 
 
 def programs_of(

@@ -1,0 +1,82 @@
+"""Settings that are right alone but not together are refused here, before JAX is imported."""
+
+from typing import TYPE_CHECKING
+
+from rscfed_jax.config.kinds import SettingError, is_int
+from rscfed_jax.config.registry import Declaration
+from rscfed_jax.config.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from rscfed_jax.config.config import Config
+
+SMALLEST_STRONG_SIDE = 16  # of an image that RandAugment and cutout leave something of
+# Fewest members of a subset, beyond twice the attackers, that an aggregator works with.
+LEAST_HONEST = {"trimmed_mean": 1, "krum": 3, "multi_krum": 3}
+
+
+def check_together(config: "Config") -> None:
+    """Refuses settings that do not go together."""
+    _check_labels(config)
+    if config.byzantine > config.clients:
+        raise SettingError("byzantine", config.byzantine, f"must be from 0 to --clients {config.clients}")
+    if config.resize < config.image_size:
+        raise SettingError("resize", config.resize, f"must be at least --image-size {config.image_size}")
+    if config.samples == "subsets" and config.subset_size > config.clients:
+        raise SettingError("subset_size", config.subset_size, f"must be from 1 to --clients {config.clients}")
+    if config.labeled_batch_size is not None and config.labeled_fraction is None:
+        reason = "is for --labeled-fraction, which gives a client labeled and unlabeled samples"
+        raise SettingError("labeled_batch_size", config.labeled_batch_size, reason)
+    _check_aggregator(config)
+    if config.method_file is not None:
+        _check_method(config, config.method_file)
+    if config.model_file is not None:
+        _check_model(config, config.model_file)
+
+
+def _check_labels(config: "Config") -> None:
+    if config.labeled_fraction is not None:
+        if config.labeled_clients is not None:
+            reason = "excludes --labeled-clients; give one of them"
+            raise SettingError("labeled_fraction", config.labeled_fraction, reason)
+        if config.labeled_fraction == 0:
+            raise SettingError("labeled_fraction", 0, "no client would hold a label; must be above 0, at most 1")
+    elif config.labeled_clients == 0:
+        raise SettingError("labeled_clients", 0, f"no client would hold a label; must be from 1 to {config.clients}")
+    elif config.labeled_clients is not None and config.labeled_clients > config.clients:
+        raise SettingError("labeled_clients", config.labeled_clients, f"must be from 1 to --clients {config.clients}")
+
+
+def _check_aggregator(config: "Config") -> None:
+    if config.aggregator not in LEAST_HONEST:
+        return
+    labeled = config.clients if config.labeled_clients is None else config.labeled_clients
+    unlabeled = config.clients if config.labeled_clients is None else config.clients - labeled
+    members = {"subsets": config.subset_size, "all": config.clients, "labeled": labeled, "unlabeled": unlabeled}
+    held, needed = members[config.samples], 2 * config.assumed_attackers + LEAST_HONEST[config.aggregator]
+    if held < needed:
+        reason = (
+            f"needs at least {needed} models to withstand --assumed-attackers {config.assumed_attackers}, "
+            f"but {held} are averaged together"
+        )
+        raise SettingError("aggregator", config.aggregator, reason)
+
+
+def _check_method(config: "Config", method: Declaration) -> None:
+    given = config.given()
+    for name, reason in method.get("REFUSES", {}).items():
+        if name not in SETTINGS:
+            raise SettingError("method", method.path, f"its REFUSES name {name}, which is no setting")
+        if given.get(name) not in (None, False, "off", SETTINGS[name].default):
+            raise SettingError("method", config.method, str(reason))
+    if method.get("STRONG_VIEW", False) and config.strong != "weak" and config.image_size < SMALLEST_STRONG_SIDE:
+        reason = f"has a strong view, which needs --image-size {SMALLEST_STRONG_SIDE} or more, or --strong weak"
+        raise SettingError("method", config.method, reason)
+
+
+def _check_model(config: "Config", model: Declaration) -> None:
+    least, multiple = model.get("SMALLEST_SIDE", 1), model.get("SIDE_MULTIPLE", 1)
+    if not (is_int(least) and is_int(multiple) and multiple > 0):
+        raise SettingError("model", model.path, "its SMALLEST_SIDE and SIDE_MULTIPLE must be whole numbers")
+    if config.image_size < least or config.image_size % multiple:
+        sides = f"multiples of {multiple}" if multiple > 1 else "sides"
+        raise SettingError("image_size", config.image_size, f"{config.model} takes {sides} from {least} on")

@@ -1,0 +1,240 @@
+"""Every setting of an experiment that all methods share: name, default, what it accepts, and what it is for."""
+
+import dataclasses
+from typing import Any
+
+from rscfed_jax.config.kinds import PATH, SWITCH, TEXT, Kind, Setting, number, one_of, or_word, whole
+from rscfed_jax.config.presets import PRESETS
+
+SAMPLES = ("subsets", "all", "labeled", "unlabeled")
+AGGREGATORS = ("mean", "dma", "median", "trimmed_mean", "krum", "multi_krum", "geometric_median")
+
+
+def _setting(default: Any, kind: Kind, help_text: str, group: str) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind, "help": help_text, "group": group})
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Settings:
+    """The fields of a config. A default of None is resolved from method, data set and preset, or left open."""
+
+    dataset: str = _setting("fashion", TEXT, "data set", "data")
+    data_dir: str | None = _setting(
+        None, PATH, "the folder that holds the data set (default: data; npz: and folder: the current one)", "data"
+    )
+    download: bool = _setting(False, SWITCH, "let TFDS prepare a data set that is not found; needs TensorFlow", "data")
+    split: str = _setting(
+        "lesion", one_of("lesion", "image"), "isic2018: split by lesion, or image by image as the paper", "data"
+    )
+    image_size: int = _setting(None, whole(4), "side of the model's input", "data")
+    resize: int = _setting(
+        None,
+        whole(4),
+        "side to which training images are resized before the random crop",
+        "data",
+    )
+    train_fraction: float = _setting(
+        1.0, number(above=0, high=1), "keep this seeded fraction of every client's samples, for quick runs", "data"
+    )
+    validation: float = _setting(
+        0.0,
+        number(0, 0.9),
+        "evaluate on this part of the training samples, which no client then holds, instead of the test set: "
+        "for choosing settings",
+        "data",
+    )
+
+    clients: int = _setting(10, whole(1), "number of clients N", "federation")
+    labeled_clients: int | None = _setting(
+        None, or_word(whole(0), None), "how many clients hold labels (default 1)", "federation"
+    )
+    labeled_choice: str = _setting(
+        None,
+        or_word(one_of("most-classes", "first", "random"), None),
+        "which clients hold labels (default most-classes; first for a partition file)",
+        "federation",
+    )
+    labeled_fraction: float | None = _setting(
+        None,
+        or_word(number(0, 1), None),
+        "give every client this part of its labels, instead of --labeled-clients",
+        "federation",
+    )
+    gamma: float | str = _setting(
+        0.8,
+        or_word(number(above=0), "iid"),
+        "Dirichlet concentration: smaller means more different clients",
+        "federation",
+    )
+    min_client_size: int = _setting(
+        10, whole(1), "redraw the partition until every client has at least N samples", "federation"
+    )
+    partition_file: str | None = _setting(
+        None,
+        PATH,
+        "npz with index arrays client_0, client_1, ..., or a published .pth file, instead of a random partition",
+        "federation",
+    )
+
+    model: str = _setting(None, TEXT, "network of every client", "model")
+    stem: str = _setting(
+        None,
+        one_of("cifar", "imagenet"),
+        "first layers of resnet18 and resnet18-linear: 3x3 as published, or 7x7 with stride 2 and a max-pool",
+        "model",
+    )
+    conv: str = _setting(
+        "auto",
+        one_of("auto", "matmul", "plain"),
+        "form of the convolution; auto: matmul on CPU, plain elsewhere",
+        "model",
+    )
+    init_from: str | None = _setting(None, PATH, "run directory or model file to start from", "model")
+
+    method: str = _setting("rscfed", TEXT, "federated method", "method")
+    sampling: str = _setting(
+        "own",
+        one_of("own", *SAMPLES),
+        "who takes part in a round: as the method says, --subsets of --subset-size clients, all clients, or those that "
+        "hold labeled or unlabeled samples",
+        "method",
+    )
+    aggregator: str = _setting(
+        "own",
+        one_of("own", *AGGREGATORS),
+        "how the models of a subset become one: as the method says, by data amount, by RSCFed's distances, or robustly",
+        "method",
+    )
+    assumed_attackers: int = _setting(
+        1, whole(0), "corrupted models in a subset that trimmed_mean, krum and multi_krum are to withstand", "method"
+    )
+    preset: str = _setting(
+        "paper",
+        one_of(*PRESETS),
+        "the paper's equations, the published code's choices, or the paper's with a smaller --lambda-u",
+        "method",
+    )
+    subsets: int = _setting(3, whole(1), "subsets per round, M", "method")
+    subset_size: int = _setting(
+        None, whole(1), "clients in a subset, K (default 5, or all clients if they are fewer)", "method"
+    )
+    repeat: str = _setting(
+        None,
+        one_of("retrain", "sequential", "share"),
+        "a client in several subsets is trained anew for each, one after the other, or once for all",
+        "method",
+    )
+    beta: float = _setting(None, number(0), "how fast a client's weight falls with its distance", "method")
+    beta_labeled: float = _setting(
+        None, number(0), "beta of a subset that holds a labeled client (paper: the same as --beta)", "method"
+    )
+    distance: str = _setting(
+        None, one_of("l2", "sum"), "one norm over all parameters, or the sum of each tensor's norm", "method"
+    )
+    labeled_share: float | str = _setting(
+        None, or_word(number(0, 1), "off"), "weight that the labeled clients of a subset have together", "method"
+    )
+    labeled_multiplier: float = _setting(
+        None, number(above=0), "factor on labeled data amounts, and once more after the distance", "method"
+    )
+    warmup_rounds: int = _setting(None, whole(0), "rounds on the labeled clients alone, before round 1", "method")
+
+    server_optimizer: str = _setting(
+        "none",
+        one_of("none", "momentum", "adam"),
+        "how the server follows the mean of the models: it takes it, or steps toward it with momentum or Adam",
+        "server",
+    )
+    server_lr: float = _setting(
+        None, number(above=0), "learning rate of --server-optimizer (default 1 for momentum, 0.01 for adam)", "server"
+    )
+    server_momentum: float = _setting(0.9, number(0, 1), "momentum of --server-optimizer, Adam's beta 1", "server")
+
+    local_epochs: int = _setting(1, whole(1), "epochs of a client's training in a round", "local training")
+    batch_size: int = _setting(None, whole(1), "samples in a local step", "local training")
+    labeled_batch_size: int | None = _setting(
+        None,
+        or_word(whole(1), None),
+        "with --labeled-fraction: N labeled samples in a step, beside --batch-size unlabeled ones "
+        "(default: mixed as they come)",
+        "local training",
+    )
+    lr_labeled: float = _setting(None, number(0), "learning rate of labeled clients", "local training")
+    lr_unlabeled: float = _setting(None, number(0), "learning rate of unlabeled clients", "local training")
+    cosine_rounds: int = _setting(
+        0,
+        whole(0),
+        "let learning rates fall to zero in N rounds, along a cosine; 0: keep them constant",
+        "local training",
+    )
+    momentum: float = _setting(0.9, number(0, 1), "momentum of SGD, kept per client", "local training")
+    weight_decay: float = _setting(5e-4, number(0), "L2 weight decay, added to the gradient", "local training")
+    clip_norm: float = _setting(5.0, number(above=0), "largest global norm of a gradient", "local training")
+    prox_mu: float = _setting(
+        0.0, number(0), "factor of FedProx's term, half the squared distance from the global model", "local training"
+    )
+    balanced_softmax: bool = _setting(
+        False,
+        SWITCH,
+        "correct the labeled loss for the client's class shares: their logarithm is added to the logits",
+        "local training",
+    )
+    tau: float = _setting(0.5, number(above=0), "temperature of sharpening", "local training")
+    ema: float = _setting(
+        None,
+        number(0, 1),
+        "factor by which a teacher keeps itself in a step",
+        "local training",
+    )
+    ema_warmup: bool = _setting(
+        None,
+        SWITCH,
+        "let a teacher follow faster in a client's first steps: min(1 - 1/(step + 1), ema)",
+        "local training",
+    )
+    teacher_init: str = _setting(
+        None,
+        one_of("initial", "first-selected"),
+        "a teacher starts from the global model of round 0, or of the client's first round",
+        "local training",
+    )
+    lambda_u: float = _setting(None, number(0), "factor of the consistency loss", "local training")
+    strong: str = _setting(
+        "fixmatch",
+        one_of("fixmatch", "torchssl", "weak"),
+        "strong view, for methods that have one: RandAugment as in FixMatch or in TorchSSL, or only another weak view",
+        "local training",
+    )
+    flip: bool = _setting(None, SWITCH, "also flip images left to right, with probability 1/2", "local training")
+
+    client_state: str = _setting(
+        "kept",
+        one_of("kept", "fresh"),
+        "clients keep teacher and momentum between selections, or begin anew from the global model each time, so that "
+        "memory does not grow with their number",
+        "local training",
+    )
+
+    drop_rate: float = _setting(0.0, number(0, 1), "probability that a sampled client does not answer", "faults")
+    byzantine: int = _setting(
+        0, whole(0), "number of clients that send a corrupted model: the last of the unlabeled ones", "faults"
+    )
+    attack: str = _setting(
+        "sign-flip",
+        one_of("noise", "sign-flip", "scale"),
+        "what they send: the global model plus noise, their step backwards, or ten times their step",
+        "faults",
+    )
+
+    rounds: int = _setting(100, whole(1), "rounds to run (the paper: 1000)", "run")
+    eval_every: int = _setting(1, whole(1), "evaluate every N rounds", "run")
+    checkpoint_every: int = _setting(10, whole(1), "save the state every N rounds, and at the end", "run")
+    seed: int = _setting(0, whole(0), "seed of partition, initial model, sampling and augmentation", "run")
+    chunk: int | str = _setting("auto", or_word(whole(1), "auto"), "clients trained at once on a device by vmap", "run")
+    devices: int | str = _setting("auto", or_word(whole(1), "auto"), "devices that share the clients of a round", "run")
+    dtype: str = _setting("float32", one_of("float32", "bfloat16"), "number format of the model's computation", "run")
+
+
+SETTINGS: dict[str, Setting] = {
+    field.name: Setting(field.name, field.default, **field.metadata) for field in dataclasses.fields(Settings)
+}
