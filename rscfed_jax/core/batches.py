@@ -1,6 +1,7 @@
 """From a client's samples to batches: what it holds, in which order, in which views, and what `prepare` says of it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from rscfed_jax.config import Hyper
 from rscfed_jax.core.algorithm import Algorithm
-from rscfed_jax.core.augment import as_prepared, centre, cropped, normalise, weak
+from rscfed_jax.core.augment import MovingView, as_prepared, centre, cropped, normalise, weak
 from rscfed_jax.core.method import Separate
 from rscfed_jax.core.objective import Batch, PseudoLabels, Step
 from rscfed_jax.core.types import Array, FederatedData
@@ -131,15 +132,16 @@ class Batches(NamedTuple):
             if view is as_prepared and self.prepared is not None:
                 same = luck_of_samples(self.prepared.key, positions)
                 fixed = jnp.where(data.labels[samples] < 0, same, luck[number])
-            pixels = cropped(
-                luck[number] if fixed is None else fixed,
-                data,
-                rows,
-                size=self.algorithm.image_size,
-                flip_rate=hyper.flip_rate,
-            )
-            if view not in (weak, as_prepared, centre):
-                pixels = view(jax.random.fold_in(key, FIRST_VIEW + number), pixels.astype(data.mean.dtype))
+            of_view = luck[number] if fixed is None else fixed
+            crop = partial(cropped, of_view, data, rows, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
+            own_key = jax.random.fold_in(key, FIRST_VIEW + number)
+            if isinstance(view, MovingView):
+                maps, paint = view.plan(own_key, batch=len(positions), side=self.algorithm.image_size)
+                pixels = paint(crop(maps=maps).astype(data.mean.dtype))
+            else:
+                pixels = crop()
+                if view not in (weak, as_prepared, centre):
+                    pixels = view(own_key, pixels.astype(data.mean.dtype))
             shown[name] = normalise(pixels, data.mean, data.std, self.algorithm.network.dtype)
         pseudo_labels = None if self.prepared is None else self.prepared.labels[positions]
         return Batch(shown, data.labels[samples], valid, positions, pseudo_labels)
