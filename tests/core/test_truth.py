@@ -1,0 +1,81 @@
+"""The truth judges pseudo-labels and does nothing else: no model depends on the label of an unlabeled sample."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rscfed_jax.config import Config
+from rscfed_jax.core.batches import Batches, holding_of
+from rscfed_jax.core.method import Method, Verdict
+from rscfed_jax.core.objective import PseudoLabels, mean_teacher_loss
+from rscfed_jax.methods.registry import METHODS
+from tests.helpers import CLASSES, FixedSubsets, Tiny, once
+
+EVERYONE = FixedSubsets(((0, 1, 2, 3, 4),))
+
+
+def sure_labels(network, step, hyper):
+    """Pseudo-labels of the model that was sent, half of them kept."""
+    del hyper
+    logits = network.apply(step.sent, step.batch.views["student"], train=False)
+    return Verdict(jnp.argmax(logits, axis=1), jnp.max(logits, axis=1) > jnp.median(jnp.max(logits, axis=1)))
+
+
+def with_pseudo_labels(network, model, step, hyper):
+    """A loss that also tells labels: the model's own guess on every sample."""
+    loss, told = mean_teacher_loss(network, model, step, hyper)
+    guess = jnp.argmax(network.apply(model, step.batch.views["student"], train=False), axis=1)
+    return loss, told._replace(pseudo=PseudoLabels(guess, jnp.ones_like(guess, bool)))
+
+
+CASES = {
+    "rscfed, labels of the objective": Method(sample=EVERYONE, objective=with_pseudo_labels, pseudo_labels=True),
+    "rscfed, labels of a preparation": Method(sample=EVERYONE, prepare=sure_labels),
+    "fedirm": METHODS["fedirm"](Config(method="fedirm")),
+}
+
+
+def permuted(data, seed):
+    """The data with the truth of the unlabeled samples in another order."""
+    truth, hidden = np.array(data.truth), np.array(data.labels) < 0
+    truth[hidden] = np.random.default_rng(seed).permutation(truth[hidden])
+    return data._replace(truth=jnp.asarray(truth))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_model_depends_on_a_hidden_label(case):
+    tiny = Tiny(method=case.partition(",")[0])
+    algorithm = tiny.algorithm(method=CASES[case])
+    ends, judgements = [], []
+    for data in (tiny.data, permuted(tiny.data, 1)):
+        state = tiny.state(algorithm)
+        for _ in range(2):
+            state, report = once(algorithm, state, data, tiny.hyper)
+        ends.append((jax.random.key_data(state.key), state._replace(key=None), report._replace(judged=None)))
+        hidden = np.bincount(np.asarray(data.truth)[np.asarray(data.labels) < 0], minlength=CLASSES)
+        seen, kept, right = np.asarray(report.judged).T
+        np.testing.assert_array_equal(seen, hidden)  # each sample once: one epoch, one subset
+        assert (seen >= kept).all()
+        assert (kept >= right).all()
+        judgements.append((kept.tolist(), right.tolist()))
+    chex.assert_trees_all_equal(*ends)
+    assert judgements[0] != judgements[1]
+
+
+def test_a_batch_is_judged_sample_by_sample():
+    tiny = Tiny()
+    algorithm = tiny.algorithm()
+    client = 3  # without labels
+    batches = Batches(algorithm, holding_of(jnp.int32(client), tiny.data), tiny.data)
+    positions, valid = jnp.arange(8), jnp.arange(8) < 7
+    batch = batches.look(jax.random.key(0), positions, valid, tiny.hyper)
+    rng = np.random.default_rng(0)
+    labels, keep = rng.integers(0, CLASSES, 8), rng.random(8) < 0.7
+    judged = batches.judged(positions, batch, PseudoLabels(jnp.asarray(labels), jnp.asarray(keep)))
+    truth = tiny.federation.dataset.train_labels[tiny.federation.samples[client]][:7]
+    expected = np.zeros((CLASSES, 3))
+    for true, label, kept in zip(truth, labels[:7], keep[:7], strict=True):
+        expected[true] += [1, kept, kept and label == true]
+    np.testing.assert_array_equal(judged, expected)
