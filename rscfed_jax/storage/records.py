@@ -9,9 +9,9 @@ from rscfed_jax.config.registry import metrics
 
 LAST_EVALUATIONS = 5  # the final metrics are their mean
 MOST_LISTED = 200  # larger federations do not record the weights and accuracies of single clients
-# In the records of a method with pseudo-labels, where NAME_by_class is the same as a list over the true classes.
 PSEUDO_LABELS = {"kept_share": "Share of samples kept", "kept_accuracy": "Accuracy of kept labels"}
-CLIENT_ACCURACY = ("client_accuracy_mean", "client_accuracy_min")
+BY_CLASS = {name: f"{name}_by_class" for name in PSEUDO_LABELS}  # lists over the true classes
+CLIENT_ACCURACY = ("client_accuracy_mean", "client_accuracy_min")  # "client_accuracy" is the list over clients
 
 Record = dict[str, Any]  # a line of metrics.jsonl
 
