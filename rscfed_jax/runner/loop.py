@@ -14,7 +14,7 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.program import run_cells
 from rscfed_jax.core.types import Array
-from rscfed_jax.report.plots import plot_curves
+from rscfed_jax.report.plots import plot_curves, plot_pseudo_labels
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
 from rscfed_jax.runner.client_accuracy import client_accuracies
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
@@ -279,6 +279,8 @@ class Loop:
                     directory.diverged.unlink(missing_ok=True)
                     write_json(directory.summary, summary)
                     plot_curves({config.method: history.records}, directory.curve)
+                    if "pseudo_labels" in summary:
+                        plot_pseudo_labels({config.method: history.records}, directory.pseudo_labels)
             model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
             results[number] = Result(
                 config, history.records, summary, model, history.best_model, confusions[number], simulation, number

@@ -11,7 +11,7 @@ def judgement(rounds: Sequence[Sequence[Sequence[int]]]) -> Record:
     """The part of a record that judges rounds by their [classes, 3] counts; empty without rounds.
 
     The counts are those of unlabeled samples, by true class: seen, kept, labeled right. A sample counts as often as
-    clients met it. A share of no samples is None.
+    a client decided on its label. A share of no samples is None.
     """
     if not rounds:
         return {}

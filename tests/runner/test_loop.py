@@ -70,6 +70,7 @@ def test_pseudo_labels_are_judged_between_evaluations_wherever_the_run_stopped(t
         rj.train(config, out=tmp_path / "run", stop=StopAfter(1))
     rj.train(config, out=tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert (tmp_path / "run" / "pseudo_labels.png").stat().st_size > 5_000
     assert ["kept_share" in record for record in whole.metrics] == [False, True, True]
     assert {len(whole.metrics[-1][f"{name}_by_class"]) for name in whole.summary["pseudo_labels"]} == {3}
 
