@@ -80,7 +80,7 @@ class Settings:
     stem: str = _setting(
         None,
         one_of("cifar", "imagenet"),
-        "first layers of resnet18: 3x3 as published, or 7x7 with stride 2 and a max-pool",
+        "first layers of resnet18 and resnet18-linear: 3x3 as published, or 7x7 with stride 2 and a max-pool",
         "model",
     )
     conv: str = _setting(

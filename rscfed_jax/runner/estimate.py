@@ -184,7 +184,7 @@ def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects
     view = jnp.zeros((3, config.image_size, config.image_size, size), network.dtype)
     labels = jnp.zeros(size, jnp.int32)
     views = {name: view for name, _ in method.views}
-    batch = Batch(views, labels, jnp.ones(size, bool), None if method.prepare is None else labels)
+    batch = Batch(views, labels, jnp.ones(size, bool), labels, None if method.prepare is None else labels)
     if method.partners:
         batch = batch._replace(partner=batch)
     client = init_client(model, hyper, with_teacher=algorithm.with_teacher)

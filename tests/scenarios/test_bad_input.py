@@ -93,7 +93,7 @@ TRAIN = [
     ("--labeled-choice best", "--labeled-choice best: must be one of most-classes"),
     ("--dtype float8", "--dtype float8: must be one of float32, bfloat16"),
     ("--conv winograd", "--conv winograd: must be one of auto, matmul, plain"),
-    ("--model vgg", "--model vgg: must be one of resnet18, simple-cnn, or the path of a Python file"),
+    ("--model vgg", "--model vgg: must be one of resnet18, resnet18-linear, resnet8, simple-cnn, "),
     ("--model resnet18 --stem wide", "--stem wide: must be one of cifar, imagenet"),
     ("--model resnet18 --image-size 8", "--image-size 8: resnet18 takes"),
     ("--image-size 30", "--image-size 30: simple-cnn takes multiples of 4"),
