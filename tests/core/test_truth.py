@@ -32,8 +32,8 @@ def with_pseudo_labels(network, model, step, hyper):
 
 TOLD = Method(sample=EVERYONE, objective=with_pseudo_labels, pseudo_labels=True)
 PREPARED = Method(sample=EVERYONE, prepare=sure_labels)
-CONFIGS = {name: Config(method=name, subsets=2, subset_size=3) for name in METHODS}
-WITH_PSEUDO_LABELS = [name for name, config in CONFIGS.items() if METHODS[name](config).judged]
+SETTINGS = {"subsets": 2, "subset_size": 3, "image_size": 16, "local_epochs": 1}
+BY_NAME = {name: METHODS[name](Config(method=name, **SETTINGS)) for name in METHODS}
 
 
 def permuted(data):
@@ -57,10 +57,9 @@ def judgements(tiny, method):
     return judged
 
 
-@pytest.mark.parametrize("name", WITH_PSEUDO_LABELS)
+@pytest.mark.parametrize("name", [name for name, method in BY_NAME.items() if method.judged])
 def test_no_model_depends_on_a_hidden_label(name):
-    config = CONFIGS[name]
-    one, other = judgements(Tiny(method=name, subsets=2, subset_size=3), METHODS[name](config))
+    one, other = judgements(Tiny(method=name, **SETTINGS), BY_NAME[name])
     assert one[:, 0].sum() == other[:, 0].sum() > 0
     for judged in (one, other):
         assert (np.diff(judged, axis=1) <= 0).all()  # seen, of them kept, of them right
@@ -85,7 +84,7 @@ def test_a_batch_is_judged_sample_by_sample():
     batch = batches.look(jax.random.key(0), positions, valid, tiny.hyper)
     rng = np.random.default_rng(0)
     labels, keep = rng.integers(0, CLASSES, 8), rng.random(8) < 0.7
-    judged = batches.judged(positions, batch, PseudoLabels(jnp.asarray(labels), jnp.asarray(keep)))
+    judged = batches.judged(batch, PseudoLabels(jnp.asarray(labels), jnp.asarray(keep)))
     truth = tiny.federation.dataset.train_labels[tiny.federation.samples[client]][:7]
     expected = np.zeros((CLASSES, 3))
     for true, label, kept in zip(truth, labels[:7], keep[:7], strict=True):
