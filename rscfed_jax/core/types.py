@@ -11,6 +11,7 @@ Model = dict[str, Any]  # flax variables: "params" and, where a network has them
 class FederatedData(NamedTuple):
     """Training samples of N clients, sorted by client: client i holds samples starts[i] to starts[i] + sizes[i].
 
+    With `--labels-at server` the last of the N is the server, the only one with labels.
     The cells of a grid share the images; who holds which, and sees what label, is each cell's own.
     """
 
@@ -31,7 +32,7 @@ class FederatedData(NamedTuple):
 
     @property
     def clients(self) -> int:
-        """Number of clients N."""
+        """Number of clients N, a server that holds the labels among them."""
         return self.sizes.shape[0]
 
 

@@ -76,7 +76,7 @@ def restore_all(
     for cell, experiment in enumerate(experiments):
         items = {item: _below(together, f"{cell}.{item}.") for item in ITEMS}
         out = None if experiment.directory is None else experiment.directory.path
-        snapshot = Snapshot.from_arrays(items, like, clients=experiment.config.clients, out=out)
+        snapshot = Snapshot.from_arrays(items, like, clients=experiment.config.holders, out=out)
         snapshots.append(snapshot)
         experiment.history = snapshot.history
         if experiment.directory is not None:
