@@ -186,12 +186,14 @@ def second_phase(
 
 def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: FederatedData) -> tuple[Array, Array]:
     """How many models go down to clients and up to the server, which sends itself none."""
+    answered = trained.answered
     if algorithm.server_id is not None:
-        subsets = jnp.where(subsets == algorithm.server_id, NOBODY, subsets)
-    down, answered = count_distinct(subsets, data.clients), jnp.where(trained.answered, subsets, NOBODY)
+        is_client = subsets != algorithm.server_id
+        subsets, answered = jnp.where(is_client, subsets, NOBODY), answered & is_client
+    down = count_distinct(subsets, data.clients)
     if algorithm.repeat is share:
-        return down, count_distinct(answered, data.clients)
-    return down, jnp.sum(answered != NOBODY, dtype=jnp.int32)
+        return down, count_distinct(jnp.where(answered, subsets, NOBODY), data.clients)
+    return down, jnp.sum(answered, dtype=jnp.int32)
 
 
 def count_distinct(ids: Array, clients: int) -> Array:
