@@ -35,7 +35,7 @@ def test_a_preset_and_the_usual_numbers_resolve_every_setting(preset):
         config = Config(dataset=dataset, preset=preset)
         open_ones = {name for name in SETTINGS if getattr(config, name) is None}
         partition = {"labeled_fraction", "server_labels", "labeled_gamma", "classes_per_client", "partition_file"}
-        assert open_ones == {"data_dir", "init_from"} | partition
+        assert open_ones == {"data_dir", "init_from", "labeled_batch_size"} | partition
     assert set(PRESETS[preset]) | set(USUAL) <= set(SETTINGS)
 
 

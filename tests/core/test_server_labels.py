@@ -1,5 +1,7 @@
 """A round in which the server holds the labels: who trains, what travels, what faults leave alone."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,11 @@ from rscfed_jax.config import Config
 from rscfed_jax.core.faults import Faults
 from rscfed_jax.core.method import Finish, Method
 from rscfed_jax.core.repeat import REPEATS
-from rscfed_jax.methods.registry import method_of, with_settings
-from tests.helpers import Tiny, once, server_federation
+from rscfed_jax.core.round import one_round as whole_round
+from rscfed_jax.data.federation import build_federation
+from rscfed_jax.methods.registry import METHODS, method_of, with_settings
+from rscfed_jax.runner.build import build_simulation
+from tests.helpers import SMALL, Tiny, once, server_federation
 
 AT_SERVER = {"labels_at": "server", "clients": 4, "subsets": 2, "subset_size": 2}
 
@@ -71,3 +76,12 @@ def test_where_no_client_answers_the_server_trains_alone(tiny):
     assert report.dropped.tolist() == [[True, True, False]] * 2
     assert report.weights.tolist() == [[0, 0, 1]] * 2
     assert int(state.models_up) == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_round_with_labels_at_the_server(name):
+    config = Config(**SMALL, labels_at="server", server_labels=5, method=name)
+    simulation = build_simulation(config, build_federation(config))
+    round_ = partial(whole_round, simulation.algorithm)
+    state, _ = jax.eval_shape(round_, simulation.state, simulation.data, simulation.hyper)
+    assert jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, simulation.state)

@@ -73,8 +73,8 @@ TRAIN = [
     ("--labeled-gamma 1 --labeled-fraction 0.1 --classes-per-client 2", "--labeled-gamma 1.0: excludes --classes-per"),
     ("--labels-at server --labeled-gamma 1", "--labeled-gamma 1.0: needs a --labeled-fraction below 1"),
     (
-        "--dataset synthetic:train=300 --labeled-gamma 0.01 --labeled-fraction 0.1",
-        "--labeled-gamma 0.01: some client got none of the 30 labeled samples in each of 1000 draws",
+        "--dataset synthetic:train=600 --clients 20 --gamma iid --labeled-gamma 0.01 --labeled-fraction 0.1",
+        "--labeled-gamma 0.01: some client got none of the 60 labeled samples in each of 1000 draws",
     ),
     ("--labeled-gamma 1 --labeled-fraction 0.001 --clients 20", "10 labeled samples are not enough for 20 clients"),
     ("--classes-per-client 0", "--classes-per-client 0: must be a whole number of at least 1"),
