@@ -47,6 +47,11 @@ def ragged_federation(*, sizes=SIZES, labeled=LABELED, seed=0) -> Federation:
     return Federation(dataset, samples, visible)
 
 
+def server_federation() -> Federation:
+    """Four clients without labels, and the server with all labels of its own samples."""
+    return ragged_federation(labeled=(False, False, False, False, True))._replace(server=4)
+
+
 class TinyNetwork(nn.Module):
     """Two dense layers with batch statistics between them; compiles in no time."""
 

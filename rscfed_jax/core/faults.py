@@ -49,11 +49,12 @@ class Faults:
 
     drops: bool = False
     attack: Attack | None = None
+    server: int | None = None  # the holder that always answers, as it is the server; None: all are clients
 
     @classmethod
     def of(cls, config: Config) -> "Faults":
         """The faults that a config asks for."""
-        return cls(config.drop_rate > 0, ATTACKS[config.attack] if config.byzantine > 0 else None)
+        return cls(config.drop_rate > 0, ATTACKS[config.attack] if config.byzantine > 0 else None, config.server)
 
     def answers(self, key: Array, ids: Array, subset: Array, hyper: Hyper) -> Array:
         """[n] whether the clients `ids` answer for the subsets [n]; drawn from (seed, round, subset, client)."""
@@ -63,10 +64,11 @@ class Faults:
         def draw(client: Array, number: Array) -> Array:
             return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, number), client), dtype=jnp.float32)
 
-        return jax.vmap(draw)(ids, subset) >= hyper.drop_rate
+        answers = jax.vmap(draw)(ids, subset) >= hyper.drop_rate
+        return answers if self.server is None else answers | (ids == self.server)
 
     def attackers(self, data: FederatedData, hyper: Hyper) -> Array:
-        """[N] whether a client is an attacker."""
+        """[N] whether a client is an attacker. A server that holds the labels is the last to become one: never."""
         if self.attack is None:
             return jnp.zeros(data.clients, bool)
         ids = jnp.arange(data.clients)

@@ -72,6 +72,7 @@ def _partition(run: Run) -> dict[str, Any] | None:
         "class_names": run.partition.class_names,
         "class_counts": run.partition.class_counts[:MOST_CLIENTS],
         "labels": run.partition.labels[:MOST_CLIENTS],
+        "server": run.partition.server,
     }
 
 
@@ -92,6 +93,7 @@ def _weights(run: Run) -> dict[str, Any] | None:
 
     return {
         "clients": clients,
+        "server": run.partition.server if run.partition else None,
         "rounds": [round_ for round_, _ in evaluated],
         "rows": [[short(weights.get(client)) for _, weights in evaluated] for client in clients],
     }

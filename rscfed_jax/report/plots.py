@@ -115,28 +115,30 @@ def add_legend(figure: Figure, *, most_columns: int) -> None:
         text.set_parse_math(False)
 
 
-def plot_partition(class_counts: np.ndarray, labeled: np.ndarray, path: str | Path) -> None:
-    """[N, classes] samples of each class at each client, as a heat map with the labeled clients marked."""
+def plot_partition(
+    class_counts: np.ndarray, labeled: np.ndarray, path: str | Path, *, server: int | None = None
+) -> None:
+    """[N, classes] samples of each class at each client, as a heat map with the labeled ones and the server marked."""
     clients, classes = class_counts.shape
     figure = Figure(figsize=(1.8 + 0.42 * min(classes, 40), 1.6 + 0.32 * min(clients, 60)), layout="constrained")
-    draw_partition(figure.subplots(), class_counts, labeled)
+    draw_partition(figure.subplots(), class_counts, labeled, server=server)
     save(figure, path)
 
 
-def draw_partition(axes: Axes, class_counts: np.ndarray, labeled: Flags) -> None:
-    """[N, classes] counts as a heat map; `labeled` [N] marks the clients that hold labels."""
+def draw_partition(axes: Axes, class_counts: np.ndarray, labeled: Flags, *, server: int | None = None) -> None:
+    """[N, classes] counts as a heat map; `labeled` [N] marks the clients that hold labels, `server` names its row."""
     _draw_fields(axes, class_counts, label="Samples")
     _write(axes, class_counts, dark=class_counts > class_counts.max() / 2)
-    _name_rows(axes, _client_names(range(len(labeled)), labeled))
+    _name_rows(axes, _client_names(range(len(labeled)), labeled, server))
     _name_columns(axes, [str(label) for label in range(class_counts.shape[1])])
     axes.set(xlabel="Class", ylabel="Client", title="Classes at each client")
 
 
-def plot_weights(records: list[dict[str, Any]], labeled: Flags, path: str | Path) -> None:
+def plot_weights(records: list[dict[str, Any]], labeled: Flags, path: str | Path, *, server: int | None = None) -> None:
     """The mean weight of each client in the subsets that drew it, against the round; grey where none did.
 
-    `records` are those of a run's metrics; `labeled` [N] marks the clients that hold labels. A weight belongs to the
-    rounds since the evaluation before.
+    `records` are those of a run's metrics; `labeled` [N] marks the clients that hold labels, `server` names its row. A
+    weight belongs to the rounds since the evaluation before.
     """
     records = [record for record in records if record["round"] > 0]
     clients = len(labeled)
@@ -145,16 +147,23 @@ def plot_weights(records: list[dict[str, Any]], labeled: Flags, path: str | Path
         for client, weight in record["client_weights"].items():
             weights[int(client), column] = weight
     figure = Figure(figsize=(8, 1.6 + 0.26 * min(clients, 60)), layout="constrained")
-    draw_weights(figure.subplots(), weights, [record["round"] for record in records], range(clients), labeled)
+    rounds = [record["round"] for record in records]
+    draw_weights(figure.subplots(), weights, rounds, range(clients), labeled, server=server)
     save(figure, path)
 
 
 def draw_weights(
-    axes: Axes, weights: np.ndarray, rounds: Sequence[int], clients: Sequence[int], labeled: Flags
+    axes: Axes,
+    weights: np.ndarray,
+    rounds: Sequence[int],
+    clients: Sequence[int],
+    labeled: Flags,
+    *,
+    server: int | None = None,
 ) -> None:
     """[clients, rounds] weights as a heat map, NaN where a client was not drawn; `labeled` [N] is by client id."""
     _draw_fields(axes, weights, label="Weight (grey: not drawn)", cmap="viridis", as_percent=True)
-    _name_rows(axes, _client_names(clients, labeled))
+    _name_rows(axes, _client_names(clients, labeled, server))
     _name_columns(axes, [str(round_) for round_ in rounds])
     axes.set(xlabel="Round", ylabel="Client", title="Weight of each client in its subset")
 
@@ -255,9 +264,9 @@ def _write(axes: Axes, contents: np.ndarray, *, dark: np.ndarray, size: float = 
         axes.text(column, row, str(content), ha="center", va="center", fontsize=size, color=colour)
 
 
-def _client_names(clients: Sequence[int], labeled: Flags) -> list[str]:
-    marked = set(np.flatnonzero(labeled).tolist())
-    return [f"{client} (labeled)" if client in marked else str(client) for client in clients]
+def _client_names(clients: Sequence[int], labeled: Flags, server: int | None) -> list[str]:
+    names = {client: f"{client} (labeled)" for client in np.flatnonzero(labeled).tolist()} | {server: "server"}
+    return [names.get(client, str(client)) for client in clients]
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -76,9 +76,11 @@ def _inside(run: dict[str, Any]) -> Iterator[Callable[[Axes], None]]:
     partition, weights, confusion = (run[name] for name in ("partition", "weights", "confusion"))
     labeled = np.array(partition["labels"]) > 0 if partition else np.zeros(0, bool)
     if partition:
-        yield partial(draw_partition, class_counts=np.array(partition["class_counts"]), labeled=labeled)
+        counts = np.array(partition["class_counts"])
+        yield partial(draw_partition, class_counts=counts, labeled=labeled, server=partition["server"])
     if weights:
         rows = np.array(weights["rows"], float)  # None becomes NaN
-        yield partial(draw_weights, weights=rows, rounds=weights["rounds"], clients=weights["clients"], labeled=labeled)
+        at, server = weights["rounds"], weights["server"]
+        yield partial(draw_weights, weights=rows, rounds=at, clients=weights["clients"], labeled=labeled, server=server)
     if confusion:
         yield partial(draw_confusion, confusion=np.array(confusion["matrix"]), class_names=confusion["names"])

@@ -26,7 +26,7 @@ class History:
     """Grows with the run. All but the best model is saved as JSON, which keeps floats to the bit."""
 
     best_model: Model  # host arrays; the model that the run started with until a round was evaluated
-    clients: int  # in the federation
+    clients: int  # in the federation, a server that holds the labels among them
     records: list[Record] = field(default_factory=list)  # the lines of metrics.jsonl
     pending: list[Record] = field(default_factory=list)  # one for each round since the last evaluation
     seconds: float = 0.0  # of training so far

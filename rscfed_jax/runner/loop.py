@@ -133,7 +133,7 @@ class Loop:
         models = self.axis.to_host(self.state.model)
         for number, experiment in enumerate(self.experiments):
             own = jax.tree.map(lambda leaf, number=number: leaf[number], models)
-            experiment.history = History(best_model=own, clients=self.config.clients)
+            experiment.history = History(best_model=own, clients=self.config.holders)
             if experiment.directory is not None:
                 experiment.directory.rewrite_metrics([])
         self.round = -self.config.warmup_rounds

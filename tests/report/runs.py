@@ -54,10 +54,10 @@ def write_run(
         confusion = {} if old else {"confusion": rng.integers(0, 90, (classes, classes)).tolist()}
         (path / "summary.json").write_text(json.dumps({"final": final, "best": best, **facts, **confusion}))
     if not old:
-        counts = rng.integers(0, 300, (config.clients, classes))
+        counts = rng.integers(0, 300, (config.holders, classes))
         labels = [int(row.sum()) * (client == 1) for client, row in enumerate(counts)]
         names = class_names or [f"kind {label}" for label in range(classes)]
-        content = {"class_names": names, "class_counts": counts.tolist(), "labels": labels}
+        content = {"class_names": names, "class_counts": counts.tolist(), "labels": labels, "server": config.server}
         (path / "partition.json").write_text(json.dumps(content))
     return path
 

@@ -156,6 +156,11 @@ WRONG_FILES = [
     ("partition.json", "{}", "needs class_names"),
     ("partition.json", '{"class_names": ["a"], "class_counts": [[1], []], "labels": [1, 1]}', "needs class_names"),
     ("partition.json", '{"class_names": ["a"], "class_counts": [[1], [2]], "labels": [1]}', "needs class_names"),
+    (
+        "partition.json",
+        '{"class_names": ["a"], "class_counts": [[1], [2]], "labels": [1, 1], "server": 0}',
+        "server is 0, but must be null or its row, the last",
+    ),
     ("metrics.jsonl", "", "has no metrics yet"),
 ]
 

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from rscfed_jax.report.plots import (
     draw_confusion,
     draw_partition,
+    draw_weights,
     plot_confusion,
     plot_curves,
     plot_heatmap,
@@ -99,6 +100,15 @@ def test_partitions(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 50, (clients, classes))
     plot_partition(counts, np.arange(clients) == 0, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 3_000
+
+
+def test_the_row_of_a_server_that_holds_the_labels_is_named():
+    figure, labeled = Figure(), np.array([False, False, True])
+    first, second = figure.subplots(2)
+    draw_partition(first, np.ones((3, 2), int), labeled, server=2)
+    draw_weights(second, np.ones((2, 4)) / 2, range(4), [1, 2], labeled, server=2)
+    assert [label.get_text() for label in first.get_yticklabels()] == ["0", "1", "server"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["1", "server"]
 
 
 def weight_pixels(tmp_path, weight):

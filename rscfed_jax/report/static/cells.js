@@ -69,14 +69,20 @@ function colourKey(svg, width, most, title) {
 
 const holds = (labels, size) => (labels === 0 ? "none" : labels < size ? "part" : "full");
 
+/** How a row is called: by the client's number, or `server`. */
+const holder = (client, server) => (client === server ? "server" : client);
+const named = (client, server) => (client === server ? "server" : `client ${client}`);
+const nameRoom = (server) => (server === null ? 34 : 46);
+
 /** A small histogram of classes for each client, one below the other, on one scale. */
-function drawPartition(canvas, { class_names: names, class_counts: counts, labels }) {
+function drawPartition(canvas, { class_names: names, class_counts: counts, labels, server }) {
   const sizes = counts.map((row) => row.reduce((a, b) => a + b, 0));
   const most = largest(counts.flat(), 1);
   const height = Math.max(rowHeight(counts.length), 10);
   const { svg, width } = picture(canvas, 24 + height * counts.length + 40, "samples of each class at each client");
   const right = 14 + 7.5 * Math.max(...sizes.map((size) => String(size).length), 4);
-  const box = { left: 34, top: 24, width: width - 34 - right, height: height * counts.length };
+  const left = nameRoom(server);
+  const box = { left, top: 24, width: width - left - right, height: height * counts.length };
   const w = box.width / names.length;
   const bars = { none: "", part: "", full: "" };
   counts.forEach((row, client) => {
@@ -90,7 +96,7 @@ function drawPartition(canvas, { class_names: names, class_counts: counts, label
     if (client % everyNth(height) === 0) svg.append(element("text", { x: box.left + box.width + 6, y: floor - height / 2 + 4 }, sizes[client]));
   });
   for (const [kind, d] of Object.entries(bars)) if (d) svg.append(element("path", { class: "bars", d, fill: `var(--${kind})` }));
-  rowNames(svg, box, counts.map((_, client) => client));
+  rowNames(svg, box, counts.map((_, client) => holder(client, server)));
   columnNames(svg, box, names.map((_, label) => label), "class");
   svg.append(element("text", { x: 2, y: 12 }, "client"));
   svg.append(element("text", { x: width - 2, y: 12, "text-anchor": "end" }, "samples"));
@@ -98,7 +104,7 @@ function drawPartition(canvas, { class_names: names, class_counts: counts, label
     const cell = cellAt(point, box, counts.length, names.length);
     if (!cell) return null;
     const { row, column } = cell;
-    return [[`client ${row}`, `${sizes[row]} samples`], ["with labels", labels[row]], [`class ${column} ${names[column] === String(column) ? "" : names[column]}`, counts[row][column]]];
+    return [[named(row, server), `${sizes[row]} samples`], ["with labels", labels[row]], [`class ${column} ${names[column] === String(column) ? "" : names[column]}`, counts[row][column]]];
   });
 }
 
@@ -130,11 +136,11 @@ function drawHeat(canvas, { names, numbers, rows, most, mostText, words, tell, w
 }
 
 /** The weight of each client at each evaluation; a dash where it was not drawn. */
-function drawWeights(canvas, { clients, rounds, rows }) {
+function drawWeights(canvas, { clients, rounds, rows, server }) {
   const most = largest(rows.flat().filter((value) => value !== null), 1e-12);
   drawHeat(canvas, {
-    names: clients, numbers: rounds, rows, most, mostText: most.toPrecision(2), words: { row: "client", column: "round", value: "weight" },
-    tell: (value, row, column) => [[`client ${clients[row]}`, `round ${rounds[column]}`], ["weight", value === null ? "not drawn" : value.toPrecision(3)]],
+    names: clients.map((client) => holder(client, server)), numbers: rounds, rows, most, mostText: most.toPrecision(2), words: { row: "client", column: "round", value: "weight" },
+    tell: (value, row, column) => [[named(clients[row], server), `round ${rounds[column]}`], ["weight", value === null ? "not drawn" : value.toPrecision(3)]],
   });
 }
 
