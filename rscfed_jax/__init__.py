@@ -36,11 +36,13 @@ _PUBLIC = {
     "core.sampling": "RandomSubsets AllClients LabeledClients",
     "core.aggregation": "Members Consensus sub_consensus by_data_amount data_shares weighted_mean l2_distance",
     "core.augment": "weak as_prepared",
-    "core.randaugment": "strong",
-    "core.objective": "Batch Step Told student_logits teacher_logits cross_entropy consistency mean_teacher_loss",
+    "core.randaugment": "strong RandAugment",
+    "core.objective": (
+        "Batch Step Told student_logits teacher_logits features_and_logits cross_entropy consistency mean_teacher_loss"
+    ),
     "core.metrics": "Metrics evaluate",
     "paper.tables": "rows_of",
-    "report.plots": "plot_curves plot_heatmap plot_partition plot_weights plot_confusion",
+    "report.plots": "plot_curves plot_pseudo_labels plot_heatmap plot_partition plot_weights plot_confusion",
     "report.write": "write_report",
     "runner.start": "use_all_cores",
 }
@@ -70,12 +72,13 @@ if TYPE_CHECKING:
         Told,
         consistency,
         cross_entropy,
+        features_and_logits,
         mean_teacher_loss,
         student_logits,
         teacher_logits,
     )
     from rscfed_jax.core.program import run_rounds, scan_rounds
-    from rscfed_jax.core.randaugment import strong
+    from rscfed_jax.core.randaugment import RandAugment, strong
     from rscfed_jax.core.round import one_round
     from rscfed_jax.core.sampling import AllClients, LabeledClients, RandomSubsets
     from rscfed_jax.core.types import FederatedData, Losses, RoundReport, State, TestData
@@ -84,7 +87,14 @@ if TYPE_CHECKING:
     from rscfed_jax.data.load import load_dataset
     from rscfed_jax.methods.registry import METHODS
     from rscfed_jax.paper.tables import rows_of
-    from rscfed_jax.report.plots import plot_confusion, plot_curves, plot_heatmap, plot_partition, plot_weights
+    from rscfed_jax.report.plots import (
+        plot_confusion,
+        plot_curves,
+        plot_heatmap,
+        plot_partition,
+        plot_pseudo_labels,
+        plot_weights,
+    )
     from rscfed_jax.report.write import write_report
     from rscfed_jax.runner.build import Simulation, build_simulation, to_device
     from rscfed_jax.runner.grid import GridResult

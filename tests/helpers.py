@@ -20,12 +20,13 @@ from rscfed_jax.core.aggregation import Members, sub_consensus
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import CLIENTS, GRID, ClientAxis
 from rscfed_jax.core.method import Method
+from rscfed_jax.core.objective import Batch, Step
 from rscfed_jax.core.round import init_state, one_round
 from rscfed_jax.core.sampling import RandomSubsets
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.loaders.synthetic import synthetic
+from rscfed_jax.models.blocks import BatchNorm
 from rscfed_jax.models.registry import model_like
-from rscfed_jax.models.resnet18 import BatchNorm
 from rscfed_jax.models.simple_cnn import SimpleCNN
 from rscfed_jax.runner.build import to_device
 from rscfed_jax.runner.snapshot import flat
@@ -46,6 +47,11 @@ def ragged_federation(*, sizes=SIZES, labeled=LABELED, seed=0) -> Federation:
     return Federation(dataset, samples, visible)
 
 
+def server_federation() -> Federation:
+    """Four clients without labels, and the server with all labels of its own samples."""
+    return ragged_federation(labeled=(False, False, False, False, True))._replace(server=4)
+
+
 class TinyNetwork(nn.Module):
     """Two dense layers with batch statistics between them; compiles in no time."""
 
@@ -58,8 +64,9 @@ class TinyNetwork(nn.Module):
         x = images.reshape(-1, images.shape[-1]).T[:, ::16]
         types = {"dtype": self.dtype, "param_dtype": self.dtype}
         x = nn.Dense(8, **types)(x)
-        x = BatchNorm(**types)(x.T[:, None, None], train=train, valid=valid)[:, 0, 0].T
-        return nn.Dense(self.classes, **types, name="l3")(nn.relu(x))
+        x = nn.relu(BatchNorm(**types)(x.T[:, None, None], train=train, valid=valid)[:, 0, 0].T)
+        self.sow("intermediates", "features", x)
+        return nn.Dense(self.classes, **types, name="l3")(x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,6 +209,36 @@ class Lookup:
         """[B, classes] logits."""
         logits = variables["params"][view]
         return (logits, {}) if mutable is not None else logits
+
+
+class Echo:
+    """A network whose logits are its images [classes, 1, 1, B], plus its parameters [classes]; features are both."""
+
+    classes, dtype = 5, jnp.float64
+
+    def apply(self, variables, view, *, train, valid=None, mutable=None):
+        """[B, classes] logits."""
+        logits = view[:, 0, 0].T + variables["params"]
+        if mutable is None:
+            return logits
+        return logits, {"intermediates": {"features": (logits,)}} if "intermediates" in mutable else {}
+
+
+def echoed(logits):
+    """A view of which `Echo` makes the logits [B, classes]."""
+    return jnp.asarray(logits).T[:, None, None]
+
+
+def step_of(views, labels, *, valid=None, teacher=True, bias=0.0, **more) -> tuple[dict, Step]:
+    """A model and a step for `Echo`: logits [B, classes] by view, labels [B], a teacher whose logits are shifted."""
+    count = len(labels)
+    model = {"params": jnp.zeros(Echo.classes)}
+    there = jnp.ones(count, bool) if valid is None else jnp.asarray(valid)
+    batch = Batch({name: echoed(logits) for name, logits in views.items()}, jnp.asarray(labels), there)
+    batch = batch._replace(**{name: more.pop(name) for name in ("pseudo_labels", "partner") if name in more})
+    sent = {"params": jnp.zeros(Echo.classes) + bias}
+    rest = {"round": jnp.int32(0), "memory": None, "class_counts": None, "size": jnp.int32(count)} | more
+    return model, Step(jax.random.key(0), batch, sent if teacher else None, sent, **rest)
 
 
 def assert_same_run(out, expected) -> None:

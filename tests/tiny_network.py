@@ -14,7 +14,9 @@ class Tiny(nn.Module):
     def __call__(self, images, *, train, valid=None):
         """[3, H, W, B] images to [B, classes] logits."""
         x = images.reshape(-1, images.shape[-1]).T[:, ::16]
-        return nn.Dense(self.classes, name="l3")(nn.relu(nn.Dense(8, name="l1")(x)))
+        x = nn.relu(nn.Dense(8, name="l1")(x))
+        self.sow("intermediates", "features", x)
+        return nn.Dense(self.classes, name="l3")(x)
 
 
 def network(config, classes):

@@ -16,12 +16,12 @@ def draw_partition(federation: Federation, path: str) -> None:
     """Draws who holds what into a file."""
     from rscfed_jax.report.plots import plot_partition
 
-    plot_partition(federation.class_counts, federation.labeled, path)
+    plot_partition(federation.class_counts, federation.labeled, path, server=federation.server)
 
 
 def export_partition(federation: Federation, path: str) -> None:
-    """Writes the partition as `--partition-file` reads it."""
-    save_partition(path, federation.samples)
+    """Writes the clients' partition as `--partition-file` reads it; the server's samples are drawn by the seed."""
+    save_partition(path, federation.samples[: federation.server])
 
 
 def print_dataset(config: Config, dataset: Dataset) -> None:
@@ -48,11 +48,11 @@ def _numbers(values: Sequence[float] | np.ndarray) -> str:
 
 
 def print_partition(federation: Federation) -> None:
-    """Prints what each client holds."""
+    """Prints what each client holds, and the server."""
     counts = federation.class_counts
     width = max(5, len(str(counts.max())) + 1)
     shown = range(min(federation.dataset.classes, MOST_CLASSES))
     print(f"{'client':>6} {'labels':>6} {'size':>6}  " + "".join(f"{label:>{width}}" for label in shown))
-    for client, visible in enumerate(federation.label_visible):
-        row = "".join(f"{counts[client, label]:>{width}}" for label in shown)
-        print(f"{client:>6} {visible.sum():>6} {len(visible):>6}  {row}")
+    for name, visible, count in zip(federation.names, federation.label_visible, counts, strict=True):
+        row = "".join(f"{count[label]:>{width}}" for label in shown)
+        print(f"{name:>6} {visible.sum():>6} {len(visible):>6}  {row}")

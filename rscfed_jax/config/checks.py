@@ -17,6 +17,7 @@ LEAST_HONEST = {"trimmed_mean": 1, "krum": 3, "multi_krum": 3}
 def check_together(config: "Config") -> None:
     """Refuses settings that do not go together."""
     _check_labels(config)
+    _check_partition(config)
     if config.byzantine > config.clients:
         raise SettingError("byzantine", config.byzantine, f"must be from 0 to --clients {config.clients}")
     if config.resize < config.image_size:
@@ -34,6 +35,13 @@ def check_together(config: "Config") -> None:
 
 
 def _check_labels(config: "Config") -> None:
+    if config.labels_at == "server":
+        for name in ("labeled_clients", "labeled_fraction"):
+            if (value := getattr(config, name)) is not None:
+                raise SettingError(name, value, "no client holds labels with --labels-at server; leave it out")
+        return
+    if config.server_labels is not None:
+        raise SettingError("server_labels", config.server_labels, "is for --labels-at server")
     if config.labeled_fraction is not None:
         if config.labeled_clients is not None:
             reason = "excludes --labeled-clients; give one of them"
@@ -46,11 +54,30 @@ def _check_labels(config: "Config") -> None:
         raise SettingError("labeled_clients", config.labeled_clients, f"must be from 1 to --clients {config.clients}")
 
 
+def _check_partition(config: "Config") -> None:
+    if config.classes_per_client is not None:
+        for name in ("gamma", "partition_file"):
+            if getattr(config, name) is not None:
+                reason = f"excludes --{name.replace('_', '-')}; give one of them"
+                raise SettingError("classes_per_client", config.classes_per_client, reason)
+    if config.labeled_gamma is None:
+        return
+    for name in ("classes_per_client", "partition_file"):
+        if getattr(config, name) is not None:
+            reason = f"excludes --{name.replace('_', '-')}, which says who holds which samples, labeled or not"
+            raise SettingError("labeled_gamma", config.labeled_gamma, reason)
+    if config.labeled_fraction is None or config.labeled_fraction == 1:
+        reason = "needs a --labeled-fraction below 1, which says how many labeled samples there are to share out"
+        raise SettingError("labeled_gamma", config.labeled_gamma, reason)
+
+
 def _check_aggregator(config: "Config") -> None:
     if config.aggregator not in LEAST_HONEST:
         return
     labeled = config.clients if config.labeled_clients is None else config.labeled_clients
     unlabeled = config.clients if config.labeled_clients is None else config.clients - labeled
+    if config.server is not None:  # it joins the clients too, but not in every method
+        labeled, unlabeled = 1, config.clients
     members = {"subsets": config.subset_size, "all": config.clients, "labeled": labeled, "unlabeled": unlabeled}
     held, needed = members[config.samples], 2 * config.assumed_attackers + LEAST_HONEST[config.aggregator]
     if held < needed:

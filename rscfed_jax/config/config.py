@@ -12,6 +12,8 @@ from rscfed_jax.config.settings import SAMPLES, SETTINGS, Settings
 HASHES = ("method_hash", "model_hash")
 SUBSET_SIZE = 5
 ATTACK_SCALE = {"noise": 1.0, "sign-flip": 1.0, "scale": 10.0}
+SERVER_LABELS = 25
+GAMMA = 0.8
 SERVER_LR = {"momentum": 1.0, "adam": 0.01, "none": 1.0}
 
 
@@ -126,6 +128,16 @@ class Config(Settings):
             return self.sampling
         return SAMPLES[0] if self._method is None else self._method.get("SAMPLES", SAMPLES[0])
 
+    @property
+    def server(self) -> int | None:
+        """The server's place among the holders of data, the last; None where it holds none."""
+        return self.clients if self.labels_at == "server" else None
+
+    @property
+    def holders(self) -> int:
+        """How many hold data: the clients, and the server with --labels-at server."""
+        return self.clients + (self.server is not None)
+
     def replace(self, **changes: Any) -> "Config":
         """A config with other settings; what was not given by hand is resolved anew."""
         given = self.given()
@@ -171,5 +183,10 @@ def _resolve_the_rest(values: dict[str, Any]) -> None:
         values["attack_scale"] = ATTACK_SCALE.get(values["attack"], 1.0)
     if values["labeled_choice"] is None:
         values["labeled_choice"] = "first" if values["partition_file"] else "most-classes"
-    if values["labeled_fraction"] is None and values["labeled_clients"] is None:
+    at_server = values["labels_at"] == "server"
+    if at_server and values["server_labels"] is None:
+        values["server_labels"] = SERVER_LABELS
+    if not at_server and values["labeled_fraction"] is None and values["labeled_clients"] is None:
         values["labeled_clients"] = 1
+    if values["gamma"] is None and values["classes_per_client"] is None:
+        values["gamma"] = GAMMA

@@ -45,6 +45,18 @@ class Settings:
     )
 
     clients: int = _setting(10, whole(1), "number of clients N", "federation")
+    labels_at: str = _setting(
+        "clients",
+        one_of("clients", "server"),
+        "who holds the labels: clients, or the server, which then has a data set of its own and trains on it",
+        "federation",
+    )
+    server_labels: int | None = _setting(
+        None,
+        or_word(whole(1), None),
+        "with --labels-at server: labeled samples of each class that the server holds (default 25)",
+        "federation",
+    )
     labeled_clients: int | None = _setting(
         None, or_word(whole(0), None), "how many clients hold labels (default 1)", "federation"
     )
@@ -60,11 +72,21 @@ class Settings:
         "give every client this part of its labels, instead of --labeled-clients",
         "federation",
     )
-    gamma: float | str = _setting(
-        0.8,
-        or_word(number(above=0), "iid"),
-        "Dirichlet concentration: smaller means more different clients",
+    labeled_gamma: float | str | None = _setting(
+        None,
+        or_word(or_word(number(above=0), "iid"), None),
+        "with --labeled-fraction: draw the labeled samples from all clients' together and share them out by a "
+        "Dirichlet distribution of their own, --gamma being for the unlabeled ones",
         "federation",
+    )
+    gamma: float | str | None = _setting(
+        None,
+        or_word(or_word(number(above=0), "iid"), None),
+        "Dirichlet concentration: smaller means more different clients (default 0.8)",
+        "federation",
+    )
+    classes_per_client: int | None = _setting(
+        None, or_word(whole(1), None), "give every client samples of N classes only, instead of --gamma", "federation"
     )
     min_client_size: int = _setting(
         10, whole(1), "redraw the partition until every client has at least N samples", "federation"
@@ -80,7 +102,7 @@ class Settings:
     stem: str = _setting(
         None,
         one_of("cifar", "imagenet"),
-        "first layers of resnet18: 3x3 as published, or 7x7 with stride 2 and a max-pool",
+        "first layers of resnet18 and resnet18-linear: 3x3 as published, or 7x7 with stride 2 and a max-pool",
         "model",
     )
     conv: str = _setting(
@@ -200,8 +222,8 @@ class Settings:
     )
     lambda_u: float = _setting(None, number(0), "factor of the consistency loss", "local training")
     strong: str = _setting(
-        "fixmatch",
-        one_of("fixmatch", "torchssl", "weak"),
+        "randaugment",
+        one_of("randaugment", "torchssl", "weak"),
         "strong view, for methods that have one: RandAugment as in FixMatch or in TorchSSL, or only another weak view",
         "local training",
     )

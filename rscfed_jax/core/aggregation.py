@@ -109,6 +109,19 @@ def by_data_amount(models: Model, members: Members, hyper: Hyper) -> Consensus:
     return Consensus(center, weights, l2_distance(models, center))
 
 
+def as_equals(models: Model, members: Members, hyper: Hyper) -> Consensus:
+    """Averages [K, ...] models that count equally within the labeled and within the other clients."""
+    return by_data_amount(models, members._replace(sizes=jnp.ones_like(members.sizes)), hyper)
+
+
+def with_scores(members: Members, scores: Array, scored: Array) -> Members:
+    """Members of which those that `scored` [K] names share their data amounts anew, in proportion to `scores` [K]."""
+    healthy = members.healthy & scored
+    scores, amounts = jnp.where(healthy, scores, 0), jnp.where(healthy, members.sizes, 0)
+    shared = _ratio(scores, jnp.sum(scores)) * jnp.sum(amounts)
+    return members._replace(sizes=jnp.where(scored, shared, members.sizes))
+
+
 @dataclass(frozen=True)
 class SubConsensus:
     """The model that a subset agrees on, with weights that fall with the distance from its mean: equations 5 and 6."""

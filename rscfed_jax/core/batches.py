@@ -1,19 +1,22 @@
 """From a client's samples to batches: what it holds, in which order, in which views, and what `prepare` says of it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rscfed_jax.config import Hyper
 from rscfed_jax.core.algorithm import Algorithm
-from rscfed_jax.core.augment import as_prepared, cropped, normalise, weak
+from rscfed_jax.core.augment import MovingView, as_prepared, centre, cropped, normalise, weak
 from rscfed_jax.core.method import Separate
 from rscfed_jax.core.objective import Batch, PseudoLabels, Step
 from rscfed_jax.core.types import Array, FederatedData
 
 # What a key is folded with for draws of their own, far from the numbers of epochs, steps and pixels.
+MIDDLE = np.array([[0.5], [0.5], [1.0]], np.float32)  # luck that crops the middle and never flips
 OBJECTIVE, PARTNERS, FIRST_VIEW = 2**31 - 1, 2**31 - 2, 2**31 - 100
 
 
@@ -86,8 +89,8 @@ class Batches(NamedTuple):
         separate = isinstance(self.algorithm.method.batches, Separate)
         return random_order(key, self._kept, later=~self._labeled if separate else None)
 
-    def places(self, order: Array, number: Array) -> tuple[Array, Array]:
-        """Positions [B] of the batch of this number in an epoch with this order, and [B] which are really there."""
+    def take(self, key: Array, order: Array, number: Array, hyper: Hyper) -> Batch:
+        """The batch of this number in an epoch with this order, with partners if the method asks for them."""
         kind, size = self.algorithm.method.batches, self.algorithm.batch_size
         if isinstance(kind, Separate):
             labeled, others = self._count_by_kind()
@@ -98,10 +101,7 @@ class Batches(NamedTuple):
         else:
             places = number * size + jnp.arange(size)
             valid = places < self._count()
-        return jnp.where(valid, order.at[places].get(mode="clip"), 0), valid
-
-    def take(self, key: Array, positions: Array, valid: Array, hyper: Hyper) -> Batch:
-        """The samples at `positions` [B], with partners if the method asks for them."""
+        positions = jnp.where(valid, order.at[places].get(mode="clip"), 0)
         batch = self.look(key, positions, valid, hyper)
         if not self.algorithm.method.partners:
             return batch
@@ -109,13 +109,13 @@ class Batches(NamedTuple):
         anyone = jax.random.randint(draw_key, positions.shape, 0, jnp.maximum(self.holding.size, 1))
         return batch._replace(partner=self.look(view_key, anyone, valid, hyper))
 
-    def judged(self, positions: Array, batch: Batch, pseudo: PseudoLabels) -> Array:
+    def judged(self, batch: Batch, pseudo: PseudoLabels) -> Array:
         """[classes, 3] samples of a batch that have no visible label, by their true class: seen, kept, labeled right.
 
         The only place that looks at the truth. Nothing of it goes back into training.
         """
-        assert self.data.truth is not None
-        truth = self.data.truth[self.holding.start + positions]
+        assert batch.positions is not None
+        truth = self.data.truth[self.holding.start + batch.positions]
         seen = batch.valid & (batch.labels < 0)
         kept = seen & pseudo.keep
         counts = jnp.stack([seen, kept, kept & (pseudo.labels == truth)], axis=1).astype(self.data.mean.dtype)
@@ -128,22 +128,23 @@ class Batches(NamedTuple):
         rows = data.rows[samples]
         shown = {}
         for number, (name, view) in enumerate(views):
-            fixed = own_luck
+            fixed = own_luck if view is not centre else jnp.broadcast_to(MIDDLE, luck[number].shape)
             if view is as_prepared and self.prepared is not None:
                 same = luck_of_samples(self.prepared.key, positions)
                 fixed = jnp.where(data.labels[samples] < 0, same, luck[number])
-            pixels = cropped(
-                luck[number] if fixed is None else fixed,
-                data,
-                rows,
-                size=self.algorithm.image_size,
-                flip_rate=hyper.flip_rate,
-            )
-            if view not in (weak, as_prepared):
-                pixels = view(jax.random.fold_in(key, FIRST_VIEW + number), pixels.astype(data.mean.dtype))
+            of_view = luck[number] if fixed is None else fixed
+            crop = partial(cropped, of_view, data, rows, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
+            own_key = jax.random.fold_in(key, FIRST_VIEW + number)
+            if isinstance(view, MovingView):
+                maps, paint = view.plan(own_key, batch=len(positions), side=self.algorithm.image_size)
+                pixels = paint(crop(maps=maps).astype(data.mean.dtype))
+            else:
+                pixels = crop()
+                if view not in (weak, as_prepared, centre):
+                    pixels = view(own_key, pixels.astype(data.mean.dtype))
             shown[name] = normalise(pixels, data.mean, data.std, self.algorithm.network.dtype)
         pseudo_labels = None if self.prepared is None else self.prepared.labels[positions]
-        return Batch(shown, data.labels[samples], valid, pseudo_labels)
+        return Batch(shown, data.labels[samples], valid, positions, pseudo_labels)
 
 
 def in_batches(samples: Array, size: int) -> Array:
@@ -185,7 +186,7 @@ def prepare(batches: Batches, key: Array, see: Callable[..., Step], hyper: Hyper
         verdict = ask(algorithm.network, step, hyper)
         visible = batch.labels >= 0
         labels = jnp.where(visible, batch.labels, verdict.labels).astype(jnp.int32)
-        judged = batches.judged(positions, batch, PseudoLabels(verdict.labels, verdict.keep))
+        judged = batches.judged(batch, PseudoLabels(verdict.labels, verdict.keep))
         return labels, verdict.keep | visible, (verdict.statistics, verdict.news, judged)
 
     def body(number: Array, carry: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:

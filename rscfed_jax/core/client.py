@@ -94,14 +94,13 @@ def train_client(
         def step(i: Array, carry: tuple) -> tuple:
             model, client, tally, losses, news, judged = carry
             step_key = jax.random.fold_in(batch_key, i)
-            positions, valid = batches.places(order, i)
-            batch = batches.take(step_key, positions, valid, hyper)
+            batch = batches.take(step_key, order, i, hyper)
             now = see(key=jax.random.fold_in(step_key, OBJECTIVE), batch=batch, tally=tally)
             model, client, told = train_step(algorithm, model, client, now, learning_rate, hyper)
             losses = jax.tree.map(jnp.add, losses, told.losses)
             tally = tally if told.tally is None else told.tally
             if told.pseudo is not None and judged is not None:
-                judged += batches.judged(positions, batch, told.pseudo)
+                judged += batches.judged(batch, told.pseudo)
             return model, client, tally, losses, added(news, told.news), judged
 
         model, client, tally, losses, news, judged = jax.lax.fori_loop(0, steps, step, carry)

@@ -68,14 +68,15 @@ class Faults:
 
     drops: bool = False
     attack: Attack | None = None
+    server: int | None = None  # the holder that always answers, as it is the server; None: all are clients
     order: Order = unlabeled_first
 
     @classmethod
     def of(cls, config: Config) -> "Faults":
         """The faults that a config asks for."""
         if config.byzantine == 0:
-            return cls(config.drop_rate > 0)
-        return cls(config.drop_rate > 0, ATTACKS[config.attack], ORDERS[config.attackers])
+            return cls(config.drop_rate > 0, server=config.server)
+        return cls(config.drop_rate > 0, ATTACKS[config.attack], config.server, ORDERS[config.attackers])
 
     def answers(self, key: Array, ids: Array, subset: Array, hyper: Hyper) -> Array:
         """[n] whether the clients `ids` answer for the subsets [n]; drawn from (seed, round, subset, client)."""
@@ -85,14 +86,16 @@ class Faults:
         def draw(client: Array, number: Array) -> Array:
             return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, number), client), dtype=jnp.float32)
 
-        return jax.vmap(draw)(ids, subset) >= hyper.drop_rate
+        answers = jax.vmap(draw)(ids, subset) >= hyper.drop_rate
+        return answers if self.server is None else answers | (ids == self.server)
 
     def attackers(self, data: FederatedData, hyper: Hyper) -> Array:
-        """[N] whether a client is an attacker."""
+        """[N] whether a client is an attacker. A server that holds labels comes last in every order: it never is."""
         if self.attack is None:
             return jnp.zeros(data.clients, bool)
         ids = jnp.arange(data.clients)
-        turns = jnp.lexsort((-ids, self.order(data)))
+        is_server = jnp.zeros(data.clients, bool) if self.server is None else ids == self.server
+        turns = jnp.lexsort((-ids, self.order(data), is_server))
         return jnp.zeros(data.clients, bool).at[turns].set(ids < hyper.byzantine)
 
     def sent(self, key: Array, attacker: Array, local: Model, server: Model, hyper: Hyper) -> Model:

@@ -12,8 +12,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rscfed_jax.core.augment import normalise, unpack_pixels
+from rscfed_jax.core.augment import normalise
 from rscfed_jax.core.client_axis import ONE_AT_A_TIME, ClientAxis
+from rscfed_jax.core.pixels import unpack_pixels
 from rscfed_jax.core.types import Array, Model, TestData
 
 METRICS = {

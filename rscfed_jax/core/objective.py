@@ -20,6 +20,7 @@ class Batch(NamedTuple):
     views: dict[str, Array]  # [3, H, W, B] each: the method's augmentations of the samples by name
     labels: Array  # [B], negative where hidden
     valid: Array  # [B] whether the sample is really there
+    positions: Array | None = None  # [B] int32: places of the samples among the client's
     pseudo_labels: Array | None = None  # [B] the visible label or what the method's `prepare` said
     partner: "Batch | None" = None  # as many samples of the client, drawn at random, if the method asks for them
 
@@ -33,8 +34,8 @@ class Step(NamedTuple):
     sent: Model  # the model that the client began the round with
     round: Array  # int32, counted from 0; negative in the warm-up
     memory: Any  # what the method's server remembers
-    size: Array  # int32: samples that the client holds
     class_counts: Array  # [classes] visible labels of each class that the client holds
+    size: Array  # int32: samples that the client holds
     prior: Array | None = None  # [classes] log shares of the visible labels, where `--balanced-softmax` asks for it
     statistics: Any = None  # what the method's `prepare` summed up
     tally: Any = None  # what the method's client carries through its steps
@@ -104,6 +105,18 @@ def student_logits(network: nn.Module, model: Model, view: Array, valid: Array) 
 def teacher_logits(network: nn.Module, teacher: Model, view: Array) -> Array:
     """[B, classes] logits of a view in evaluation mode."""
     return network.apply(teacher, view, train=False).astype(float_type(teacher))
+
+
+def features_and_logits(network: nn.Module, model: Model, view: Array) -> tuple[Array, Array]:
+    """[B, F] features and [B, classes] logits of a view in evaluation mode; features are what the classifier sees.
+
+    A network gives its features by `self.sow("intermediates", "features", x)`; a ValueError names one that does not.
+    """
+    logits, told = network.apply(model, view, train=False, mutable=["intermediates"])
+    if "features" not in told.get("intermediates", {}):
+        raise ValueError(f"the network {type(network).__name__} gives no features: it must sow them as intermediates")
+    features = told["intermediates"]["features"][-1]
+    return features.astype(float_type(model)), logits.astype(float_type(model))
 
 
 def mean_teacher_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:

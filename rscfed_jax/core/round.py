@@ -79,7 +79,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
     sample_key, train_key = jax.random.split(round_key)
     drop_key = jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two above
-    subsets = method.sample(sample_key, data._replace(truth=None))  # [M, K]
+    subsets = method.sample(sample_key, data._replace(truth=data.labels))  # [M, K]
     broadcast = Broadcast(train_key, state.model, state.initial_model, state.round, state.memory)
     trained, clients = train_subsets(algorithm, drop_key, subsets, state.clients, broadcast, data, hyper)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy, trained.news)
@@ -159,7 +159,7 @@ def train_subsets(
 def second_phase(
     algorithm: Algorithm, clients: ClientState | None, broadcast: Broadcast, data: FederatedData, hyper: Hyper
 ) -> tuple[Model, ClientState | None, Array]:
-    """The mean of all labeled clients after they have trained on from the new global model, and how many they are."""
+    """The mean of all labeled clients after they have trained on from the new global model, and models sent."""
     finish = algorithm.method.finish
     assert finish is not None
     method = dataclasses.replace(
@@ -180,15 +180,20 @@ def second_phase(
     trained, clients = train_subsets(alone, broadcast.key, subsets, clients, broadcast, data, hyper)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
     consensus: Consensus = jax.vmap(finish.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
-    return global_mean(consensus, broadcast.model), clients, jnp.int32(subsets.size)
+    travels = subsets.size if algorithm.server_id is None else 0  # a server that holds the labels sends itself nothing
+    return global_mean(consensus, broadcast.model), clients, jnp.int32(travels)
 
 
 def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: FederatedData) -> tuple[Array, Array]:
-    """How many models go down to clients and up to the server."""
+    """How many models go down to clients and up to the server, which sends itself none."""
+    answered = trained.answered
+    if algorithm.server_id is not None:
+        is_client = subsets != algorithm.server_id
+        subsets, answered = jnp.where(is_client, subsets, NOBODY), answered & is_client
     down = count_distinct(subsets, data.clients)
     if algorithm.repeat is share:
-        return down, count_distinct(jnp.where(trained.answered, subsets, NOBODY), data.clients)
-    return down, jnp.sum(trained.answered, dtype=jnp.int32)
+        return down, count_distinct(jnp.where(answered, subsets, NOBODY), data.clients)
+    return down, jnp.sum(answered, dtype=jnp.int32)
 
 
 def count_distinct(ids: Array, clients: int) -> Array:

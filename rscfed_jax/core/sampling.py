@@ -1,6 +1,9 @@
 """Who takes part in a round: samplers are small static objects that map a key to [M, K] client ids.
 
 `slots` tells without drawing how often each client takes part on average: plans and time estimates ask it.
+
+With `--labels-at server` the last of the N holders of data is the server. `server_joins` says whether it is in every
+subset, or in none because it trains after them, in the second phase of the round; None: all N are clients.
 """
 
 from collections.abc import Callable
@@ -17,40 +20,51 @@ from rscfed_jax.core.types import Array, FederatedData
 
 @dataclass(frozen=True)
 class RandomSubsets:
-    """M subsets, drawn independently, each of K of the N clients without replacement."""
+    """M subsets, drawn independently, each of K of the clients without replacement."""
 
     subsets: int
     subset_size: int
+    server_joins: bool | None = None
 
     def __call__(self, key: Array, data: FederatedData) -> Array:
-        """[M, K] client ids."""
-        if self.subset_size > data.clients:
-            raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {data.clients}")
+        """[M, K] client ids; [M, K + 1] with that of the server."""
+        clients = _clients(data.clients, self.server_joins)
+        if self.subset_size > clients:
+            raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {clients}")
 
         def draw(subset: Array) -> Array:
             # Sorting one draw per client instead of permuting ids: a client's luck then depends on its id alone.
-            luck = jax.random.uniform(jax.random.fold_in(key, subset), (data.clients,), jnp.float32)
+            luck = jax.random.uniform(jax.random.fold_in(key, subset), (clients,), jnp.float32)
             return jnp.argsort(luck)[: self.subset_size].astype(jnp.int32)
 
-        return jax.vmap(draw)(jnp.arange(self.subsets))
+        drawn = jax.vmap(draw)(jnp.arange(self.subsets))
+        return jnp.pad(drawn, ((0, 0), (0, 1)), constant_values=clients) if self.server_joins else drawn
 
     def slots(self, labeled: np.ndarray) -> np.ndarray:
         """[N] how often each client is drawn in a round, on average; `labeled` [N] says who holds labels."""
-        return np.full(len(labeled), self.subsets * self.subset_size / len(labeled))
+        clients = _clients(len(labeled), self.server_joins)
+        slots = np.full(len(labeled), self.subsets * self.subset_size / clients)
+        slots[clients:] = self.subsets if self.server_joins else 0
+        return slots
 
 
 @dataclass(frozen=True)
 class AllClients:
     """One subset of all clients, every round."""
 
+    server_joins: bool | None = None
+
     def __call__(self, key: Array, data: FederatedData) -> Array:
         """[1, N] client ids."""
         del key
-        return jnp.arange(data.clients, dtype=jnp.int32)[None]
+        members = data.clients if self.server_joins else _clients(data.clients, self.server_joins)
+        return jnp.arange(members, dtype=jnp.int32)[None]
 
     def slots(self, labeled: np.ndarray) -> np.ndarray:
-        """[N] ones."""
-        return np.ones(len(labeled))
+        """[N] ones, but for a server that does not join."""
+        slots = np.ones(len(labeled))
+        slots[_clients(len(labeled), self.server_joins) :] = float(bool(self.server_joins))
+        return slots
 
 
 @dataclass(frozen=True)
@@ -81,10 +95,21 @@ class UnlabeledClients:
         return np.ones(len(labeled)) if labeled.all() else 1.0 - labeled
 
 
-# What a method's file calls SAMPLES.
-SAMPLERS: dict[str, Callable[[Config], Any]] = {
-    "subsets": lambda config: RandomSubsets(config.subsets, config.subset_size),
-    "all": lambda config: AllClients(),
-    "labeled": lambda config: LabeledClients(),
-    "unlabeled": lambda config: UnlabeledClients(),
+def _clients(holders: int, server_joins: bool | None) -> int:
+    """How many of the holders are clients."""
+    return holders if server_joins is None else holders - 1
+
+
+# What a method's file calls SAMPLES: from a config and whether the server joins to a sampler. Where the server holds
+# labels, it is the only labeled holder, and all clients are unlabeled.
+SAMPLERS: dict[str, Callable[..., Any]] = {
+    "subsets": lambda config, server_joins=None: RandomSubsets(config.subsets, config.subset_size, server_joins),
+    "all": lambda config, server_joins=None: AllClients(server_joins),
+    "labeled": lambda config, server_joins=None: LabeledClients(),
+    "unlabeled": lambda config, server_joins=None: UnlabeledClients(),
 }
+
+
+def sampler_of(config: Config, *, second_phase: bool) -> Any:
+    """The sampler of a config; in a method with a second phase the server trains then, and does not join before."""
+    return SAMPLERS[config.samples](config, None if config.server is None else not second_phase)

@@ -11,6 +11,7 @@ Model = dict[str, Any]  # flax variables: "params" and, where a network has them
 class FederatedData(NamedTuple):
     """Training samples of N clients, sorted by client: client i holds samples starts[i] to starts[i] + sizes[i].
 
+    With `--labels-at server` the last of the N is the server, the only one with labels.
     The cells of a grid share the images; who holds which, and sees what label, is each cell's own.
     """
 
@@ -27,11 +28,11 @@ class FederatedData(NamedTuple):
     positions: Array  # [P] int32: 0, 1, 2, ...; P, a power of two, is not below the largest client's size
     mean: Array  # [3] of the pixel values 0 to 255
     std: Array  # [3]
-    truth: Array | None  # [S] int32: all labels, to judge pseudo-labels by; no part of a method ever sees them
+    truth: Array  # [S] int32: all labels, to judge pseudo-labels by; no part of a method ever sees them
 
     @property
     def clients(self) -> int:
-        """Number of clients N."""
+        """Number of clients N, a server that holds the labels among them."""
         return self.sizes.shape[0]
 
 

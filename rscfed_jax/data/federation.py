@@ -10,15 +10,18 @@ import numpy as np
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data import partition
 from rscfed_jax.data.dataset import Dataset, checked, with_validation
+from rscfed_jax.data.labeled_samples import draw_for_server, draw_pool, share_pool
 from rscfed_jax.data.load import dataset_of
+from rscfed_jax.data.shards import shard_partition
 
 
 class Federation(NamedTuple):
-    """A data set and how it is split over N clients."""
+    """A data set and how it is split over N holders: the clients, and the server where it holds the labels."""
 
     dataset: Dataset
     samples: list[np.ndarray]  # N arrays of indices into the training samples
     label_visible: list[np.ndarray]  # N boolean arrays of the same lengths: may training see the label?
+    server: int | None = None  # its place, the last; None: all holders are clients
 
     @property
     def sizes(self) -> np.ndarray:
@@ -47,12 +50,21 @@ class Federation(NamedTuple):
         held = zip(self.samples, self.label_visible, strict=True)
         return np.stack([np.bincount(labels[part][visible], minlength=classes) for part, visible in held])
 
+    @property
+    def names(self) -> list[str]:
+        """[N] the number of each client, and `server`."""
+        return ["server" if holder == self.server else str(holder) for holder in range(len(self.samples))]
+
     def to_json(self) -> dict[str, Any]:
-        """The content of partition.json: each client's samples by class and number of labels, and the test set's."""
+        """The content of partition.json: each holder's samples by class and number of labels, and the test set's.
+
+        `server` is the server's place among the holders, null where it holds nothing.
+        """
         return {
             "class_names": self.dataset.names,
             "class_counts": self.class_counts.tolist(),
             "labels": self.label_counts.sum(axis=1).tolist(),
+            "server": self.server,
             "test_counts": self.dataset.test_counts.tolist(),
         }
 
@@ -67,15 +79,18 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
             dataset = with_validation(dataset, config.validation)
     labels = dataset.train_labels
     # One stream per decision, so that a change of one setting does not shift the others.
-    split_rng, choice_rng, keep_rng, label_rng = (np.random.default_rng([config.seed, n]) for n in range(4))
-    if config.partition_file is not None:
-        samples = partition.load_partition(config.partition_file, config.clients, len(labels))
-    elif config.gamma == "iid":
-        samples = partition.iid_partition(labels, config.clients, min_size=config.min_client_size, rng=split_rng)
-    else:
-        samples = partition.dirichlet_partition(
-            labels, config.clients, gamma=float(config.gamma), min_size=config.min_client_size, rng=split_rng
-        )
+    split_rng, choice_rng, keep_rng, label_rng, server_rng, pool_rng, share_rng = (
+        np.random.default_rng([config.seed, n]) for n in range(7)
+    )
+    taken = np.zeros(0, np.int64)  # samples that are labeled before the clients get the rest
+    free = np.setdiff1d(np.arange(len(labels)), [] if dataset.held_out is None else dataset.held_out)
+    if config.server is not None:
+        assert config.server_labels is not None  # Config sets it
+        taken = draw_for_server(labels, config.server_labels, free, server_rng)
+    elif config.labeled_gamma is not None:
+        assert config.labeled_fraction is not None  # Config checks it
+        taken = draw_pool(labels, config.labeled_fraction, free, pool_rng)
+    samples = _split(config, labels, taken, split_rng)
     counts = partition.class_counts(samples, labels, dataset.classes)
     if dataset.held_out is not None:
         samples = [part[~np.isin(part, dataset.held_out)] for part in samples]
@@ -83,13 +98,45 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
             raise SettingError("validation", config.validation, "would leave a client without samples; must be smaller")
     if config.train_fraction < 1:
         samples = partition.keep_fraction(samples, config.train_fraction, keep_rng)
-    if config.labeled_fraction is not None:
+    if config.server is not None:
+        hidden = [np.zeros(len(part), bool) for part in samples]
+        return Federation(dataset, [*samples, taken], [*hidden, np.ones(len(taken), bool)], config.server)
+    if config.labeled_gamma is not None:
+        shares = share_pool(labels, taken, config.clients, gamma=config.labeled_gamma, rng=share_rng)
+        if config.train_fraction < 1:
+            shares = partition.keep_fraction(shares, config.train_fraction, keep_rng)
+        visible = [np.arange(len(own) + len(part)) < len(own) for own, part in zip(shares, samples, strict=True)]
+        samples = [np.concatenate(parts) for parts in zip(shares, samples, strict=True)]
+    elif config.labeled_fraction is not None:
         visible = [_some_true(len(part), config.labeled_fraction, label_rng) for part in samples]
     else:
         assert config.labeled_clients is not None  # Config sets it if there is no fraction
         chosen = partition.choose_labeled(counts, config.labeled_clients, config.labeled_choice, choice_rng)
         visible = [np.full(len(part), client in chosen) for client, part in enumerate(samples)]
     return Federation(dataset, samples, visible)
+
+
+def _split(config: Config, labels: np.ndarray, taken: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """The samples of each client, without those that were taken before."""
+    if config.partition_file is not None:
+        samples = partition.load_partition(config.partition_file, config.clients, len(labels))
+        samples = [part[~np.isin(part, taken)] for part in samples]
+        if empty := [client for client, part in enumerate(samples) if not len(part)]:
+            reason = f"would take all samples of client {empty[0]} of --partition-file; must be smaller"
+            raise SettingError("server_labels", config.server_labels, reason)
+        return samples
+    rest = np.setdiff1d(np.arange(len(labels)), taken)
+    least = config.min_client_size
+    if config.classes_per_client is not None:
+        number = config.classes_per_client
+        parts = shard_partition(labels[rest], config.clients, classes_per_client=number, min_size=least, rng=rng)
+    elif config.gamma == "iid":
+        parts = partition.iid_partition(labels[rest], config.clients, min_size=least, rng=rng)
+    else:
+        assert config.gamma is not None  # Config sets it
+        gamma = float(config.gamma)
+        parts = partition.dirichlet_partition(labels[rest], config.clients, gamma=gamma, min_size=least, rng=rng)
+    return [rest[part] for part in parts]
 
 
 def _some_true(count: int, fraction: float, rng: np.random.Generator) -> np.ndarray:

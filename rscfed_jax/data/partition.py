@@ -45,19 +45,29 @@ def dirichlet_partition(
 ) -> list[np.ndarray]:
     """Repeats the whole draw until the smallest client has `min_size` samples."""
     _check_enough(labels, clients, min_size)
-    largest_minimum = 0
-    for _ in range(MAX_DRAWS):
-        counts = draw_class_counts(np.bincount(labels), clients, gamma, rng)
-        smallest = counts.sum(axis=1).min()
-        if smallest >= min_size:
-            return _deal(labels, counts, rng)
-        largest_minimum = max(largest_minimum, smallest)
+    samples, largest_minimum = draw_until(labels, clients, gamma=gamma, min_size=min_size, rng=rng)
+    if samples is not None:
+        return samples
     raise SettingError(
         "min_client_size",
         min_size,
         f"no partition of {len(labels)} samples over {clients} clients with --gamma {gamma:g} gave each that many "
         f"in {MAX_DRAWS} draws (best: {largest_minimum}); lower it, use fewer --clients or a larger --gamma",
     )
+
+
+def draw_until(
+    labels: np.ndarray, clients: int, *, gamma: float, min_size: int, rng: np.random.Generator
+) -> tuple[list[np.ndarray] | None, int]:
+    """A Dirichlet partition whose smallest client has `min_size` samples; None and the largest minimum seen if none."""
+    largest_minimum = 0
+    for _ in range(MAX_DRAWS):
+        counts = draw_class_counts(np.bincount(labels), clients, gamma, rng)
+        smallest = int(counts.sum(axis=1).min())
+        if smallest >= min_size:
+            return _deal(labels, counts, rng), smallest
+        largest_minimum = max(largest_minimum, smallest)
+    return None, largest_minimum
 
 
 def _deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.aggregation import Consensus, Members, by_data_amount
+from rscfed_jax.core.aggregation import Members, as_equals
 from rscfed_jax.core.method import Mean, Method, News, Server
 from rscfed_jax.core.objective import PseudoLabels, Step, Told, balanced, consistency, student_logits, teacher_logits
 from rscfed_jax.core.types import Array, Losses, Model
@@ -52,11 +52,6 @@ def method(config: Config) -> Method:
         memory=uniform_relations,
         serve=labeled_relations,
     )
-
-
-def as_equals(models: Model, members: Members, hyper: Hyper) -> Consensus:
-    """Averages [K, ...] models that count equally within the labeled and within the other clients."""
-    return by_data_amount(models, members._replace(sizes=jnp.ones_like(members.sizes)), hyper)
 
 
 def relations(network: nn.Module) -> dict[str, News]:

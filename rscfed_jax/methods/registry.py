@@ -10,7 +10,7 @@ from rscfed_jax.config.registry import Declaration
 from rscfed_jax.core.aggregation import DISTANCES, SubConsensus, by_data_amount
 from rscfed_jax.core.method import Aggregate, Method, Separate
 from rscfed_jax.core.robust import geometric_median, krum, median, multi_krum, trimmed_mean
-from rscfed_jax.core.sampling import SAMPLERS
+from rscfed_jax.core.sampling import sampler_of
 
 
 def method_of(config: Config) -> Method:
@@ -24,7 +24,7 @@ def _build(file: Declaration, config: Config) -> Method:
     method = file.call(FILES, config)
     if not isinstance(method, Method):
         raise SettingError("method", file.path, f"its function `method` returns {type(method).__name__}, not a Method")
-    sample = method.sample or SAMPLERS[config.samples](config)
+    sample = method.sample or sampler_of(config, second_phase=method.finish is not None)
     return with_settings(dataclasses.replace(method, name=file.name, sample=sample), config)
 
 
@@ -32,7 +32,7 @@ def with_settings(method: Method, config: Config) -> Method:
     """The method as the settings that all methods share change it: who takes part, who averages, which batches."""
     changes: dict[str, Any] = {}
     if config.sampling != "own":
-        changes["sample"] = SAMPLERS[config.sampling](config)
+        changes["sample"] = sampler_of(config, second_phase=method.finish is not None)
     if config.aggregator != "own":
         changes["aggregate"] = AGGREGATORS[config.aggregator](config)
     if config.labeled_batch_size is not None:

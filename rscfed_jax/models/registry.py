@@ -1,6 +1,7 @@
 """From a config to its network: the file that it names is run, and the network is tried on images of the right size."""
 
 import re
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -60,3 +61,17 @@ def model_like(network: nn.Module, config: Config, classes: int) -> Model:
         if (shape := getattr(logits, "shape", None)) != (2, classes):
             raise refuse(f"must give logits [2, {classes}] for 2 images, not {shape or type(logits).__name__}")
     return model
+
+
+def feature_size(network: nn.Module, config: Config) -> int | None:
+    """How many features the network gives beside its logits; None if it gives none."""
+    images = jax.ShapeDtypeStruct((3, config.image_size, config.image_size, 2), network.dtype)
+    run = partial(network.init_with_output, train=False, mutable=True)
+    _, variables = jax.eval_shape(run, jax.random.key(0), images)
+    features = variables.get("intermediates", {}).get("features")
+    if features is None:
+        return None
+    shape: tuple[int, ...] = features[-1].shape
+    if len(shape) != 2 or shape[0] != 2:
+        raise SettingError("model", config.model, f"must give features [2, F] for 2 images, not {shape}")
+    return shape[1]

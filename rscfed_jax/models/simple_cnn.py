@@ -40,4 +40,5 @@ class SimpleCNN(nn.Module):
         for name, features in (("fc1", 120), ("fc2", 84), ("l1", 84)):
             x = nn.relu(dense(features, x.shape[1], **types, name=name)(x))
         x = dense(256, x.shape[1], **types, name="l2")(x)
+        self.sow("intermediates", "features", x)
         return dense(self.classes, x.shape[1], **types, name="l3")(x)

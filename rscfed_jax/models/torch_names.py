@@ -1,8 +1,9 @@
 """Models with the names and layouts of the published PyTorch code.
 
 The simple CNN names its layers (`features.conv1.weight`). ResNet-18 numbers them in a sequence: `features.0` is the
-stem and `features.1` its batch-norm, then come a ReLU, a max-pool if the stem has one, and the four stages. The layers
-of any other network keep the names that flax gives them; their tensors are named and laid out by PyTorch's rules.
+stem and `features.1` its batch-norm, then come a ReLU, a max-pool if the stem has one, and the four stages; ResNet-8
+follows it. The layers of any other network keep the names that flax gives them; their tensors are named and laid out by
+PyTorch's rules.
 """
 
 import re

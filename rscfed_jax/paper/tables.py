@@ -166,6 +166,7 @@ TABLES: dict[str, Table] = {
 # What the rows decide; the rest of a config is the user's.
 DECIDED = (
     *("method", "clients", "labeled_clients", "labeled_fraction", "labeled_share", "labeled_multiplier"),
+    *("labels_at", "server_labels", "labeled_gamma"),
     *("subsets", "subset_size", "seed"),
 )
 

@@ -22,6 +22,7 @@ class Partition:
     class_names: list[str]
     class_counts: list[list[int]]  # [clients][classes]
     labels: list[int]  # [clients] labels held
+    server: int | None = None  # the row that is no client but the server, the last
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,10 @@ def _read_partition(file: Path) -> Partition:
     if not right or len(labels) != len(counts) or len(names) != len(counts[0]):
         reason = "needs class_names, class_counts of each client and class, and labels of each client"
         raise SettingError(SETTING, file, reason)
-    return Partition([str(name) for name in names], counts, labels)
+    server = content.get("server")
+    if server not in (None, len(labels) - 1):
+        raise SettingError(SETTING, file, f"server is {server!r}, but must be null or its row, the last")
+    return Partition([str(name) for name in names], counts, labels, server)
 
 
 def _confusion_in(summary: dict[str, Any], file: Path) -> list[list[int]] | None:

@@ -124,6 +124,7 @@ def make_algorithms(
             proximal=config.prox_mu > 0,
             balanced=config.balanced_softmax,
             server=server,
+            server_id=config.server,
         )
 
     # The warm-up is before the experiment: nothing goes wrong in it, and the server takes what it gets.
@@ -151,8 +152,11 @@ def build_cells(
     multiple of `grid_devices`, the last cell is repeated to fill them.
     """
     for config, federation in zip(configs, federations, strict=True):
-        if (held := len(federation.samples)) != config.clients:
+        if (held := len(federation.samples[: federation.server])) != config.clients:
             raise SettingError("clients", config.clients, f"must be that of the federation, which has {held}")
+        if federation.server != config.server:
+            at = "clients" if federation.server is None else "server"
+            raise SettingError("labels_at", config.labels_at, f"must be that of the federation, which is {at}")
     padding = -len(configs) % grid_devices
     configs = [*configs, *[configs[-1]] * padding]
     federations = [*federations, *[federations[-1]] * padding]
@@ -168,7 +172,7 @@ def build_cells(
     simulation = Simulation(
         algorithm,
         warmup,
-        state=init_cells(algorithm, seeds, config.clients, hyper),
+        state=init_cells(algorithm, seeds, config.holders, hyper),
         data=FederatedData(
             *(axis.place(leaf, *(() if part is None else (GRID,))) for leaf, part in zip(table, OF_A_CELL, strict=True))
         ),

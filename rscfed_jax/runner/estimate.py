@@ -26,6 +26,7 @@ from rscfed_jax.data.federation import Federation
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.report.tables import as_console
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, tree_bytes
+from rscfed_jax.runner.holdings import holdings
 
 CLIENT_COUNTS = (10, 50, 500, 10_000)
 BYTES_PER_PIXEL = 4
@@ -47,7 +48,7 @@ class Estimate:
     """What one experiment takes, for one number of clients; bytes are those of one device unless said otherwise."""
 
     clients: int
-    models_per_round: int  # trained, and sent up; where subsets share a client's model, at the most
+    models_per_round: int  # of clients, trained and sent up; where subsets share a client's model, at the most
     steps_per_round: float  # over all clients that train
     flops_per_round: float
     state_bytes: int  # teachers and momentum of this device's clients
@@ -143,16 +144,12 @@ def image_bytes(config: Config, federation: Federation) -> int:
 
 def estimate(config: Config, federation: Federation, parts: Parts, step_flops: float, *, clients: int) -> Estimate:
     """What `config` takes with this many clients; if it has another number itself, they share its samples equally."""
-    sizes = federation.sizes
-    if clients == len(sizes):
-        labels = federation.label_counts.sum(axis=1)
-    else:
-        sizes = np.full(clients, max(sizes.sum() / clients, 1))
-        labels = sizes * (config.labeled_fraction or 1) * (np.arange(clients) < (config.labeled_clients or clients))
+    sizes, labels = holdings(config, federation, clients=clients)
     method, devices = parts.algorithm.method, parts.algorithm.axis.devices
-    slots = round(slots_of(method, labels > 0).sum())
-    models = min(slots, clients) if config.repeat == "share" else slots
-    models += int((labels > 0).sum()) if method.finish is not None else 0
+    trains = slots_of(method, labels > 0)
+    slots, models = round(trains.sum()), round(trains[:clients].sum())  # a server among the holders sends nothing
+    models = min(models, clients) if config.repeat == "share" else models
+    models += int((labels[:clients] > 0).sum()) if method.finish is not None else 0
     steps = steps_per_round(config, method, sizes, labels)
     own, model_bytes = parts.client_bytes(config), tree_bytes(parts.model)
     # A state is fetched by each device, and stored with its model.
@@ -163,7 +160,7 @@ def estimate(config: Config, federation: Federation, parts: Parts, step_flops: f
         models_per_round=models,
         steps_per_round=steps,
         flops_per_round=steps * step_flops,
-        state_bytes=-(-clients // devices) * own,
+        state_bytes=-(-len(sizes) // devices) * own,
         data_bytes=image_bytes(config, federation),
         models_bytes=(3 + -(-slots // devices)) * model_bytes,
         exchange_bytes=in_wave * chunk * travels,
@@ -184,7 +181,7 @@ def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects
     view = jnp.zeros((3, config.image_size, config.image_size, size), network.dtype)
     labels = jnp.zeros(size, jnp.int32)
     views = {name: view for name, _ in method.views}
-    batch = Batch(views, labels, jnp.ones(size, bool), None if method.prepare is None else labels)
+    batch = Batch(views, labels, jnp.ones(size, bool), labels, None if method.prepare is None else labels)
     if method.partners:
         batch = batch._replace(partner=batch)
     client = init_client(model, hyper, with_teacher=algorithm.with_teacher)
@@ -232,7 +229,7 @@ def program_bytes(
     for config, federation in zip(configs, federations, strict=True):
         parts = Parts.of(config, federation, objects)
         slots = round(slots_of(parts.algorithm.method, federation.labeled).sum())
-        states += config.clients * parts.client_bytes(config) + (3 + slots) * tree_bytes(parts.model)
+        states += config.holders * parts.client_bytes(config) + (3 + slots) * tree_bytes(parts.model)
     return states + max(image_bytes(*pair) for pair in zip(configs, federations, strict=True))
 
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.config import Config
-from rscfed_jax.core.augment import normalise, unpack_pixels
+from rscfed_jax.core.augment import normalise
 from rscfed_jax.core.metrics import batch_of
+from rscfed_jax.core.pixels import unpack_pixels
 from rscfed_jax.core.types import Model
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.table import pack_pixels

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import PRESETS, SETTINGS, Config, Hyper, SettingError
-from rscfed_jax.config.registry import METHODS
+from rscfed_jax.config.registry import METHODS, NETWORKS
 
 MINE = """
 DEFAULTS = {"tau": 0.25, "stem": "cifar"}
@@ -177,7 +177,7 @@ def test_a_config_cannot_be_changed():
     ("settings", "named"),
     [
         ({"method": "sgd"}, "--method sgd: must be one of " + ", ".join(METHODS.declarations)),
-        ({"model": "vgg"}, "--model vgg: must be one of resnet18, simple-cnn, or the path of a Python file"),
+        ({"model": "vgg"}, "--model vgg: must be one of " + ", ".join(NETWORKS.declarations)),
         ({"preset": "mine"}, "--preset mine: must be one of paper, published, tuned"),
         ({"subset_size": 11}, "--subset-size 11: must be from 1 to --clients 10"),
         ({"subsets": 0}, "--subsets 0: must be a whole number of at least 1"),
@@ -201,6 +201,9 @@ def test_a_config_cannot_be_changed():
         ({"aggregator": "krum", "method": "fedavg", "labeled_clients": 4}, "but 4 are averaged"),
         ({"gamma": "flat"}, "--gamma flat: must be a number above 0, or iid"),
         ({"image_size": 18}, "--image-size 18: simple-cnn takes multiples of 4 from 16 on"),
+        ({"model": "resnet8", "image_size": 7}, "--image-size 7: resnet8 takes sides from 8 on"),
+        ({"model": "wrn28-2", "image_size": 4}, "--image-size 4: wrn28-2 takes sides from 8 on"),
+        ({"model": "resnet18-linear", "image_size": 8}, "--image-size 8: resnet18-linear takes sides from 16 on"),
         ({"image_size": 32, "resize": 31}, "--resize 31: must be at least --image-size 32"),
         ({"clients": "many"}, "--clients many: must be a whole number of at least 1"),
     ],

@@ -34,7 +34,8 @@ def test_a_preset_and_the_usual_numbers_resolve_every_setting(preset):
     for dataset in DATASETS.declarations:
         config = Config(dataset=dataset, preset=preset)
         open_ones = {name for name in SETTINGS if getattr(config, name) is None}
-        assert open_ones == {"data_dir", "labeled_fraction", "partition_file", "init_from"}
+        partition = {"labeled_fraction", "server_labels", "labeled_gamma", "classes_per_client", "partition_file"}
+        assert open_ones == {"data_dir", "init_from", "labeled_batch_size"} | partition
     assert set(PRESETS[preset]) | set(USUAL) <= set(SETTINGS)
 
 

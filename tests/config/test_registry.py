@@ -40,7 +40,8 @@ def test_what_a_file_of_the_package_says_about_settings_names_settings(setting, 
 
 
 def test_every_file_of_a_room_is_found_by_its_name():
-    assert {"simple-cnn", "resnet18"} == set(NETWORKS.declarations)
+    networks = {"simple-cnn", "resnet18", "resnet18-linear", "resnet8", "wrn28-2", "wrn28-8"}
+    assert set(NETWORKS.declarations) == networks
     assert set(DATASETS.declarations) >= {"fashion", "svhn", "cifar10", "cifar100", "isic2018", "npz", "folder"}
     assert METHODS.find("rscfed").path == PACKAGE / "methods/rscfed.py"
     with pytest.raises(SettingError, match=r"--method fedprox: must be one of .*rscfed.*, or the path"):

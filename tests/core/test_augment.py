@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rscfed_jax.core.augment import cropped, normalise, unpack_pixels
+from rscfed_jax.core.augment import cropped, normalise
+from rscfed_jax.core.pixels import unpack_pixels
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.table import pack_pixels
 from tests.helpers import Tiny

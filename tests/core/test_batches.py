@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rscfed_jax.core.augment import weak
 from rscfed_jax.core.batches import Batches, holding_of, luck_of_samples, random_order
+from rscfed_jax.core.method import Method
+from rscfed_jax.core.randaugment import strong
 from rscfed_jax.core.schedule import NOBODY
 from tests.helpers import BATCH, LABELED, SIZES, Tiny
 
@@ -15,8 +18,8 @@ def tiny():
     return Tiny()
 
 
-def batches_of(tiny, client):
-    return Batches(tiny.algorithm(), holding_of(jnp.int32(client), tiny.data), tiny.data)
+def batches_of(tiny, client, *, method=None):
+    return Batches(tiny.algorithm(method=method), holding_of(jnp.int32(client), tiny.data), tiny.data)
 
 
 @pytest.mark.parametrize("size", [1, 5, 12])
@@ -55,6 +58,31 @@ def test_the_views_of_a_sample_are_drawn_apart_and_anew_in_each_step(tiny):
     one, other = (batches.take(jax.random.key(seed), order, jnp.int32(0), tiny.hyper).views for seed in (1, 2))
     assert jnp.abs(one["student"] - one["teacher"]).max() > 0
     assert jnp.abs(one["student"] - other["student"]).max() > 0
+
+
+def inverted(key, pixels):
+    return 255 - pixels
+
+
+@pytest.mark.parametrize("precision", ["x32", "x64"])
+def test_views_that_move_pixels_stand_beside_functions_for_one_client_or_several(request, precision):
+    if precision == "x64":
+        request.getfixturevalue("x64")
+    tiny, key = Tiny(), jax.random.key(0)
+    method = Method(name="views", views={"a": weak, "b": inverted, "c": strong})
+
+    def take(client):
+        batches = batches_of(tiny, client, method=method)
+        return batches.take(key, batches.order(key), jnp.int32(0), tiny.hyper).views
+
+    clients = jnp.array([1, 3], jnp.int32)
+    together, take_one = jax.jit(jax.vmap(take))(clients), jax.jit(take)
+    for number, client in enumerate(clients):
+        alone = take_one(client)
+        assert all(view.dtype == tiny.network.dtype for view in alone.values())
+        assert len({view.tobytes() for view in map(np.asarray, alone.values())}) == 3
+        for name, view in alone.items():
+            np.testing.assert_array_equal(view, together[name][number])
 
 
 def test_nobody_holds_nothing(tiny):

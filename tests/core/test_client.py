@@ -58,7 +58,7 @@ def run_ours(*, labeled, conv):
 
     @jax.jit
     def step_once(model, client, batch):
-        step = Step(jax.random.key(0), batch, None, model, jnp.int32(0), None, None)
+        step = Step(jax.random.key(0), batch, None, model, jnp.int32(0), None, None, None)
         return train_step(algorithm, model, client, step, rate, hyper)
 
     for step in range(golden.STEPS):

@@ -10,7 +10,7 @@ from rscfed_jax.config import SETTINGS, Config, Hyper
 from rscfed_jax.core.faults import ATTACKS, ORDERS, Faults
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.repeat import REPEATS
-from tests.helpers import LABELED, SIZES, FixedSubsets, Tiny, once
+from tests.helpers import LABELED, SIZES, FixedSubsets, Tiny, once, server_federation
 
 SUBSETS = ((0, 1, 3), (3, 4, 2))
 ABLE = Faults(drops=True, attack=ATTACKS["scale"])
@@ -123,3 +123,17 @@ def test_only_attackers_send_something_else_and_the_report_names_them(tiny, plai
     chex.assert_trees_all_equal(after.clients, honest.clients)
     chex.assert_trees_all_equal(after.model["batch_stats"], honest.model["batch_stats"])
     assert float(jnp.abs(after.model["params"]["l3"]["bias"] - honest.model["params"]["l3"]["bias"]).max()) > 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_server_with_labels_always_answers_and_never_attacks(order):
+    tiny = Tiny(server_federation())
+    settings = {"labels_at": "server", "clients": 4, "subset_size": 2}
+    spared = Faults.of(Config(**settings, drop_rate=1.0, byzantine=4, attackers=order))
+    assert spared.server == 4
+    ids = jnp.array([4, 0, 3, 4])
+    answers = spared.answers(tiny.key, ids, jnp.zeros(4, int), tiny.hyper._replace(drop_rate=jnp.float32(1)))
+    assert answers.tolist() == [True, False, False, True]
+    for number in (1, 4):
+        attackers = spared.attackers(tiny.data, tiny.hyper._replace(byzantine=jnp.float32(number)))
+        assert (int(attackers.sum()), bool(attackers[4])) == (number, False)

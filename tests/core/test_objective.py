@@ -8,9 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.objective import Batch, Step, consistency, cross_entropy, mean_teacher_loss, sharpen
+from rscfed_jax.core.objective import (
+    Batch,
+    Step,
+    consistency,
+    cross_entropy,
+    features_and_logits,
+    mean_teacher_loss,
+    sharpen,
+    teacher_logits,
+)
 from tests import reference
-from tests.helpers import Lookup
+from tests.helpers import Lookup, TinyNetwork
 
 seeds = st.integers(0, 10**6)
 
@@ -62,7 +71,7 @@ def test_each_sample_of_a_partly_labeled_batch_counts_in_its_own_part_of_the_los
     labels, valid = np.array([3, 1, -1, -1, 2, -1]), np.arange(6) < 4
     model = {"params": jnp.stack([student, teacher])}
     batch = Batch({"student": 0, "teacher": 1}, jnp.asarray(labels), jnp.asarray(valid))
-    step = Step(None, batch, model, model, None, None, None)
+    step = Step(None, batch, model, model, None, None, None, None)
     hyper = Hyper.of(Config(lambda_u=0.3, tau=0.7))
     loss, told = mean_teacher_loss(Lookup(), model, step, hyper)
     labeled = reference.cross_entropy(student[:2], labels[:2])
@@ -70,3 +79,19 @@ def test_each_sample_of_a_partly_labeled_batch_counts_in_its_own_part_of_the_los
     np.testing.assert_allclose([loss, *told.losses], [labeled + 0.3 * unlabeled, labeled, unlabeled], rtol=1e-12)
     alone, told = mean_teacher_loss(Lookup(), model, step._replace(teacher=None), hyper)
     np.testing.assert_allclose([alone, *told.losses], [labeled, labeled, 0], rtol=1e-12)
+
+
+def test_features_are_what_the_classifier_sees_in_evaluation():
+    network = TinyNetwork()
+    images = jax.random.normal(jax.random.key(0), (3, 16, 16, 5))
+    model = network.init(jax.random.key(1), images, train=False)
+    features, logits = features_and_logits(network, model, images)
+    assert features.shape == (5, 8)
+    classifier = model["params"]["l3"]
+    np.testing.assert_allclose(features @ classifier["kernel"] + classifier["bias"], logits, atol=1e-5)
+    np.testing.assert_array_equal(logits, teacher_logits(network, model, images))
+
+
+def test_a_network_that_gives_no_features_is_named():
+    with pytest.raises(ValueError, match="the network Lookup gives no features"):
+        features_and_logits(Lookup(), {"params": jnp.zeros((1, 2, 3))}, 0)

@@ -7,8 +7,8 @@ import pytest
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import SAMPLES
-from rscfed_jax.core.sampling import SAMPLERS, AllClients, LabeledClients, RandomSubsets
-from tests.helpers import LABELED, Tiny
+from rscfed_jax.core.sampling import SAMPLERS, AllClients, LabeledClients, RandomSubsets, sampler_of
+from tests.helpers import LABELED, Tiny, server_federation
 
 KEY = jax.random.key(0)
 
@@ -51,3 +51,39 @@ def test_a_sampler_knows_without_drawing_how_often_clients_take_part(data, name)
 
 def test_every_word_that_a_methods_file_may_say_has_a_sampler():
     assert tuple(SAMPLERS) == SAMPLES
+
+
+AT_SERVER = {"labels_at": "server", "clients": 4, "subsets": 2, "subset_size": 3}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "second_phase", "members"),
+    [
+        ("subsets", False, 4),
+        ("subsets", True, 3),
+        ("all", False, [0, 1, 2, 3, 4]),
+        ("all", True, [0, 1, 2, 3]),
+        ("labeled", False, [4]),
+        ("unlabeled", False, [0, 1, 2, 3]),
+        ("unlabeled", True, [0, 1, 2, 3]),
+    ],
+)
+def test_a_server_with_labels_joins_the_clients_unless_it_trains_after_them(sampling, second_phase, members):
+    sampler = sampler_of(Config(**AT_SERVER, sampling=sampling), second_phase=second_phase)
+    data = Tiny(server_federation()).data
+    drawn = np.asarray(sampler(KEY, data))
+    if sampling == "subsets":
+        assert drawn.shape == (2, members)
+        assert all(len(set(subset)) == members for subset in drawn.tolist())
+        assert (drawn[:, :3] < 4).all()
+        assert (drawn[:, 3:] == 4).all()
+    else:
+        assert drawn.tolist() == [members]
+    slots = sampler.slots(np.asarray(data.labeled))
+    assert slots.sum() == pytest.approx(drawn.size)
+    assert slots[4] == (drawn == 4).sum()
+
+
+def test_the_server_is_no_client_that_a_subset_could_hold():
+    with pytest.raises(SettingError, match="--subset-size 5: must be from 1 to --clients 4"):
+        RandomSubsets(1, 5, server_joins=True)(KEY, Tiny(server_federation()).data)

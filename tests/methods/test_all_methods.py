@@ -12,10 +12,13 @@ from rscfed_jax.core.method import Server
 from rscfed_jax.methods.registry import METHODS
 from tests.helpers import Tiny, once
 
+# An untrained network is sure of nothing.
+EASY = {"semifl": {"semifl_threshold": 0.0, "local_epochs": 1}, "feddb": {"local_epochs": 1}}
+
 
 def built(name, **settings):
     """A small simulation and its algorithm."""
-    config = {"method": name, "subsets": 2, "subset_size": 3} | settings
+    config = {"method": name, "subsets": 2, "subset_size": 3, "image_size": 16} | EASY.get(name, {}) | settings
     tiny = Tiny(**config)
     return tiny, tiny.algorithm(method=METHODS[name](Config(**config)))
 

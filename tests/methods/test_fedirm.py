@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscfed_jax.config import Config, Hyper, SettingError
-from rscfed_jax.core.aggregation import Members
+from rscfed_jax.core.aggregation import Members, as_equals
 from rscfed_jax.core.client_axis import ClientAxis
 from rscfed_jax.core.objective import Batch, Step
 from rscfed_jax.methods.fedirm import (
-    as_equals,
     labeled_mean,
     ramp,
     relation_loss,
@@ -62,7 +61,7 @@ def step_of(student, teacher, labels, *, round_, matrix):
     """A model whose logits are those two, and a step in which it has them as its views."""
     model = {"params": jnp.stack([jnp.asarray(student), jnp.asarray(teacher)])}
     batch = Batch({"student": 0, "teacher": 1}, jnp.asarray(labels), jnp.ones(9, bool))
-    return model, Step(None, batch, model, model, jnp.int32(round_), jnp.asarray(matrix), None)
+    return model, Step(None, batch, model, model, jnp.int32(round_), jnp.asarray(matrix), None, None)
 
 
 @pytest.mark.parametrize("round_", [0, 5, 40])

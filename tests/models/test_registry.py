@@ -11,7 +11,7 @@ import pytest
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import NETWORKS
-from rscfed_jax.models.registry import model_like, name_of, network_of
+from rscfed_jax.models.registry import feature_size, model_like, name_of, network_of
 from tests.helpers import TinyNetwork
 
 TINY = Path(__file__).parent.parent / "tiny_network.py"
@@ -25,6 +25,7 @@ def test_a_network_of_the_package_turns_the_smallest_images_into_logits(name):
     assert (network.classes, network.dtype, network.conv) == (7, jnp.bfloat16, "plain")
     model = model_like(network, config, 7)
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype(jnp.float32)}
+    assert set(model) <= {"params", "batch_stats"}  # features are no part of a model
     assert network == network_of(config, 7)
 
 
@@ -97,7 +98,10 @@ class Wrong(nn.Module):
         assert self.wrong != "fails"
         if self.wrong == "no valid" and more:
             raise TypeError("unexpected valid")
-        logits = nn.Dense(self.classes)(images.reshape(-1, images.shape[-1]).T)
+        x = images.reshape(-1, images.shape[-1]).T
+        if self.wrong == "features":
+            self.sow("intermediates", "features", x[0])
+        logits = nn.Dense(self.classes)(x)
         return (logits, logits) if self.wrong == "tuple" else logits
 
 
@@ -124,3 +128,38 @@ def test_a_network_without_a_dtype_is_refused():
 
 def test_the_name_of_a_network_has_no_address():
     assert "0x" not in name_of(Wrong(wrong=partial(nn.relu)))
+
+
+FEATURES = {"simple-cnn": 256, "resnet18": 256, "resnet18-linear": 512, "resnet8": 256, "wrn28-2": 128, "wrn28-8": 512}
+
+
+@pytest.mark.parametrize("name", NETWORKS.declarations)
+def test_every_network_of_the_package_gives_what_its_classifier_sees(name):
+    config = Config(model=name, image_size=16)
+    network = network_of(config, 7)
+    assert feature_size(network, config) == FEATURES[name]
+    assert model_like(network, config, 7)["params"]["l3"]["kernel"].shape == (FEATURES[name], 7)
+
+
+@pytest.mark.parametrize("name", ["simple-cnn", "resnet8"])
+def test_features_cost_nothing_where_nobody_asks_for_them(monkeypatch, name):
+    config = Config(model=name, image_size=16)
+    network = network_of(config, 7)
+    like = model_like(network, config, 7)
+    images = jax.ShapeDtypeStruct((3, 16, 16, 2), jnp.float32)
+
+    def program():
+        return jax.jit(lambda model, x: network.apply(model, x, train=False)).lower(like, images).as_text()
+
+    with_features = program()
+    monkeypatch.setattr(nn.Module, "sow", lambda *arguments, **more: False)
+    assert feature_size(network, config) is None
+    assert program() == with_features
+
+
+def test_a_network_without_features_is_told_apart_and_wrong_ones_are_refused():
+    config = Config(image_size=16)
+    assert feature_size(TinyNetwork(), config) == 8
+    assert feature_size(Wrong(), config) is None
+    with pytest.raises(SettingError, match=r"must give features \[2, F\] for 2 images, not \(768,\)"):
+        feature_size(Wrong(wrong="features"), config)

@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rscfed_jax.models.resnet8 import ResNet8
 from rscfed_jax.models.resnet18 import ResNet18
 from rscfed_jax.models.simple_cnn import SimpleCNN
 from rscfed_jax.models.torch_names import from_torch_names, to_torch_names
+from rscfed_jax.models.wide_resnet import WideResNet
 from rscfed_jax.storage.model_file import read_tensors, write_tensors
 from tests.helpers import TinyNetwork
 
@@ -62,6 +64,21 @@ def test_resnets_names_are_positions_in_a_sequence(stem, first, kernel):
     assert shapes[f"features.{first + 1}.0.downsample.0.weight"] == (128, 64, 1, 1)
     assert shapes[f"features.{first + 3}.1.bn2.running_var"] == (512,)
     assert len(tensors) == 20 * 6 + 3 * 2
+    chex.assert_trees_all_equal(from_torch_names(tensors, variables), variables)
+
+
+@pytest.mark.parametrize(
+    ("network", "name"),
+    [
+        (ResNet8(7), "features.5.0.downsample.0.weight"),
+        (ResNet18(7, head=None), "features.6.1.conv2.weight"),
+        (WideResNet(7, depth=10), "layer3_0.shortcut.weight"),
+    ],
+)
+def test_other_residual_networks_travel_there_and_back(network, name):
+    variables = random_variables(network, 8)
+    tensors = to_torch_names(variables)
+    assert {name, "l3.weight"} <= set(tensors)
     chex.assert_trees_all_equal(from_torch_names(tensors, variables), variables)
 
 

@@ -7,10 +7,12 @@ from matplotlib.figure import Figure
 from rscfed_jax.report.plots import (
     draw_confusion,
     draw_partition,
+    draw_weights,
     plot_confusion,
     plot_curves,
     plot_heatmap,
     plot_partition,
+    plot_pseudo_labels,
     plot_weights,
 )
 
@@ -28,6 +30,34 @@ def test_curves_of_a_run_that_lacks_a_metric(tmp_path):
     records = [{"round": r, "accuracy": r / 9} for r in range(5)]
     plot_curves({"old": records, "new": [record | {"auc": None} for record in records]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5_000
+
+
+def judged(shares, accuracies, rounds=4):
+    """Records of a run with pseudo-labels."""
+    by_class = {"kept_share_by_class": shares, "kept_accuracy_by_class": accuracies}
+    return [
+        {"round": 0},
+        *({"round": r, "kept_share": 0.5, "kept_accuracy": None, **by_class} for r in range(1, rounds)),
+    ]
+
+
+def test_pseudo_labels_of_runs_with_and_without_any(tmp_path):
+    runs = {"$one_{": judged([0.25, None], [1.0, None]), "other": judged([0.75], [None]), "none": [{"round": 0}]}
+    plot_pseudo_labels(runs, tmp_path / "p.svg", title="Two runs")
+    text = (tmp_path / "p.svg").read_text()
+    assert all(text.count(f"<!-- {said} -->") == 1 for said in ("25", "75", "Two runs"))
+    assert "<!-- $one_{ -->" in text
+    assert "<!-- none -->" not in text
+    assert "<!-- nan" not in text
+    with pytest.raises(ValueError, match="no run has pseudo-labels"):
+        plot_pseudo_labels({"none": [{"round": 0}]}, tmp_path / "p.png")
+
+
+def test_pseudo_labels_of_many_classes_and_before_the_first_round(tmp_path):
+    rng = np.random.default_rng(0)
+    plot_pseudo_labels({"many": judged(*rng.random((2, 100)).tolist())}, tmp_path / "p.png")
+    plot_pseudo_labels({"started": [*judged([0.5], [0.5]), {"round": 9}]}, tmp_path / "q.png")
+    assert (tmp_path / "p.png").stat().st_size > 5_000
 
 
 def texts_in(figure):
@@ -70,6 +100,15 @@ def test_partitions(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 50, (clients, classes))
     plot_partition(counts, np.arange(clients) == 0, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 3_000
+
+
+def test_the_row_of_a_server_that_holds_the_labels_is_named():
+    figure, labeled = Figure(), np.array([False, False, True])
+    first, second = figure.subplots(2)
+    draw_partition(first, np.ones((3, 2), int), labeled, server=2)
+    draw_weights(second, np.ones((2, 4)) / 2, range(4), [1, 2], labeled, server=2)
+    assert [label.get_text() for label in first.get_yticklabels()] == ["0", "1", "server"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["1", "server"]
 
 
 def weight_pixels(tmp_path, weight):

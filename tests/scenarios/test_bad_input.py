@@ -53,6 +53,37 @@ TRAIN = [
     ("--labeled-fraction 1.1", "--labeled-fraction 1.1: must be a number from 0 to 1"),
     ("--labeled-fraction -0.1", "--labeled-fraction -0.1: must be a number from 0 to 1"),
     ("--labeled-fraction 0.1 --labeled-clients 1", "--labeled-fraction 0.1: excludes --labeled-clients"),
+    ("--labels-at home", "--labels-at home: must be one of clients, server"),
+    ("--labels-at server --server-labels 0", "--server-labels 0: must be a whole number of at least 1"),
+    ("--labels-at server --server-labels 1.5", "--server-labels 1.5: must be a whole number of at least 1"),
+    ("--labels-at server --server-labels 1300", "--server-labels 1300: the training set has only"),
+    ("--labels-at server --labeled-clients 1", "--labeled-clients 1: no client holds labels with --labels-at server"),
+    ("--labels-at server --labeled-fraction 0.1", "--labeled-fraction 0.1: no client holds labels with --labels-at"),
+    ("--labels-at server --byzantine 11", "--byzantine 11: must be from 0 to --clients 10"),
+    ("--labels-at server --subset-size 11", "--subset-size 11: must be from 1 to --clients 10"),
+    ("--server-labels 5", "--server-labels 5: is for --labels-at server"),
+    ("--labels-at server --server-labels 1200 --partition-file pair.npz --clients 2", "all samples of client 0"),
+    ("--labeled-gamma 0.5", "--labeled-gamma 0.5: needs a --labeled-fraction below 1"),
+    ("--labeled-gamma 0.5 --labeled-fraction 1", "--labeled-gamma 0.5: needs a --labeled-fraction below 1"),
+    ("--labeled-gamma 0 --labeled-fraction 0.1", "--labeled-gamma 0.0: must be a number above 0, or iid"),
+    (
+        "--labeled-gamma 1 --labeled-fraction 0.1 --partition-file range.npz",
+        "--labeled-gamma 1.0: excludes --partition",
+    ),
+    ("--labeled-gamma 1 --labeled-fraction 0.1 --classes-per-client 2", "--labeled-gamma 1.0: excludes --classes-per"),
+    ("--labels-at server --labeled-gamma 1", "--labeled-gamma 1.0: needs a --labeled-fraction below 1"),
+    (
+        "--dataset synthetic:train=600 --clients 20 --gamma iid --labeled-gamma 0.01 --labeled-fraction 0.1",
+        "--labeled-gamma 0.01: some client got none of the 60 labeled samples in each of 1000 draws",
+    ),
+    ("--labeled-gamma 1 --labeled-fraction 0.001 --clients 20", "10 labeled samples are not enough for 20 clients"),
+    ("--classes-per-client 0", "--classes-per-client 0: must be a whole number of at least 1"),
+    ("--classes-per-client two", "--classes-per-client two: must be a whole number of at least 1"),
+    ("--classes-per-client 11", "--classes-per-client 11: must be from 1 to the 10 classes"),
+    ("--classes-per-client 2 --clients 4", "--clients 4 would leave classes to nobody; must be at least 3"),
+    ("--classes-per-client 2 --gamma 0.8", "--classes-per-client 2: excludes --gamma"),
+    ("--classes-per-client 2 --partition-file range.npz", "--classes-per-client 2: excludes --partition-file"),
+    ("--classes-per-client 2 --min-client-size 1300", "--min-client-size 1300: a client with --classes-per-client 2"),
     ("--labeled-share 2", "--labeled-share 2.0: must be a number from 0 to 1, or off"),
     ("--labeled-share none", "--labeled-share none: must be a number from 0 to 1, or off"),
     ("--labeled-multiplier 0", "--labeled-multiplier 0.0: must be a number above 0"),
@@ -98,7 +129,7 @@ TRAIN = [
     ("--labeled-choice best", "--labeled-choice best: must be one of most-classes"),
     ("--dtype float8", "--dtype float8: must be one of float32, bfloat16"),
     ("--conv winograd", "--conv winograd: must be one of auto, matmul, plain"),
-    ("--model vgg", "--model vgg: must be one of resnet18, simple-cnn, or the path of a Python file"),
+    ("--model vgg", "--model vgg: must be one of resnet18, resnet18-linear, resnet8, simple-cnn, "),
     ("--model resnet18 --stem wide", "--stem wide: must be one of cifar, imagenet"),
     ("--model resnet18 --image-size 8", "--image-size 8: resnet18 takes"),
     ("--image-size 30", "--image-size 30: simple-cnn takes multiples of 4"),
@@ -387,6 +418,7 @@ def write_data(here):
     save_npz(here / "more.npz", test_labels=np.arange(8))
     np.savez(here / "float.npz", client_0=np.arange(5.0))
     np.savez(here / "range.npz", client_0=np.arange(10), client_1=np.array([12_000]))
+    np.savez(here / "pair.npz", client_0=np.arange(10), client_1=np.arange(10, 20))
     np.savez(here / "twice.npz", client_0=np.arange(10), client_1=np.array([5]))
 
 

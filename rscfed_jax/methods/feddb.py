@@ -1,0 +1,145 @@
+"""FedDB: pseudo-labels and averages freed of the classes that a model prefers.
+
+Zhu et al. Estimating before debiasing: a Bayesian approach to detaching prior bias in federated semi-supervised
+learning. IJCAI 2024. https://arxiv.org/abs/2405.19789
+
+A client's mean prediction estimates which classes its model prefers. Predictions are divided by it before they become
+labels, and models are averaged so that their mean predictions together come close to uniform. Numbers are those of its
+code. Choices:
+- Labels are those of the frozen global model on a fresh weak view in each step, not once at the round's start, and
+  batches are those of the other methods; its code has one batch of all labeled and one of all kept samples.
+- Made for clients that each hold some labels. A client without unlabeled samples has no such estimate: it is averaged
+  by data amount and has, with its like, half of the weight by default.
+- In its code the weights are 100 times the softmax of themselves after a step, which keeps them close to equal.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rscfed_jax.config import Config, Hyper
+from rscfed_jax.core.aggregation import Consensus, Members, by_data_amount, with_scores
+from rscfed_jax.core.augment import weak
+from rscfed_jax.core.method import Method, News, Sum, Verdict
+from rscfed_jax.core.objective import PseudoLabels, Step, Told, labeled_loss, student_logits, teacher_logits
+from rscfed_jax.core.pseudo_labels import hidden, kept_loss, weak_if_labeled
+from rscfed_jax.core.randaugment import STRONG_VIEWS
+from rscfed_jax.core.types import Array, Losses, Model
+from rscfed_jax.methods.fixmatch import supervised_loss
+
+SAMPLES = "all"
+STRONG_VIEW = True
+STEPS = 100  # of the search for the weights
+NESTEROV = 1.9  # what a first step with Nesterov's momentum of 0.9 takes of a gradient; its code takes first steps only
+DEFAULTS = {
+    "lambda_u": 1.0,
+    "local_epochs": 5,
+    "server_optimizer": "momentum",
+    "server_lr": 1.0,
+    "server_momentum": 0.5,
+}
+NUMBERS = {
+    "threshold": (0.95, "0..1", "confidence from which a pseudo-label counts"),
+    "keep": (0.5, "0..1", "factor by which the mean prediction keeps itself in a step"),
+    "rate": (1.0, "0..", "learning rate of the weights"),
+    "decay": (0.9, "0..", "weight decay of the weights"),
+}
+
+
+class Preference(NamedTuple):
+    """The mean prediction of a client as it trains."""
+
+    mean: Array  # [classes]
+    begun: Array  # 1 once it differs from that of `prepare`
+
+
+def method(config: Config) -> Method:
+    """One subset of all clients, averaged so that mean predictions balance; the server has momentum."""
+    return Method(
+        aggregate=balancing,
+        views={"weak": weak, "strong": STRONG_VIEWS[config.strong]},
+        teacher="frozen",
+        prepare=predictions,
+        objective=loss,
+        pseudo_labels=True,
+        tally=no_preference,
+        news=preference_told,
+    )
+
+
+def predictions(network: nn.Module, step: Step, hyper: Hyper) -> Verdict:
+    """Sums up the sent model's predictions of the unlabeled samples; all samples are trained on."""
+    del hyper
+    batch = step.batch
+    probabilities = jax.nn.softmax(teacher_logits(network, step.sent, batch.views["weak"]))
+    counted = hidden(batch)[:, None]
+    sums = {"predicted": jnp.sum(probabilities * counted, axis=0), "unlabeled": jnp.sum(counted).astype(jnp.float32)}
+    labels = jnp.argmax(probabilities, axis=1)
+    return Verdict(labels, jnp.ones_like(batch.valid), statistics=sums, news=sums)
+
+
+def mean_prediction(sums: dict[str, Array]) -> Array:
+    """[..., classes] the mean prediction; uniform where a client has no unlabeled samples."""
+    number, total = sums["unlabeled"][..., None], sums["predicted"]
+    return jnp.where(number > 0, total / jnp.maximum(number, 1), 1 / total.shape[-1])
+
+
+def no_preference(network: nn.Module, model: Model) -> Preference:
+    """Before the first step."""
+    del model
+    return Preference(jnp.zeros(network.classes), jnp.zeros(()))
+
+
+def debiased(logits: Array, preference: Array, *, threshold: Array) -> PseudoLabels:
+    """Labels of predictions [B, classes] divided by the client's mean prediction [classes], kept where sure."""
+    probabilities = jax.nn.softmax(logits - jnp.log(jnp.maximum(preference, 1e-12)))
+    return PseudoLabels(jnp.argmax(probabilities, axis=1), jnp.max(probabilities, axis=1) >= threshold)
+
+
+def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
+    """Cross-entropy on visible labels and on strong views with debiased labels.
+
+    The mean prediction follows that of the kept samples; what it changes is told, so that the sum is all its change.
+    """
+    batch, own = step.batch, hyper.own
+    if step.teacher is None:
+        return supervised_loss(network, model, step, hyper)
+    at_start = mean_prediction(step.statistics)
+    logits, stats = student_logits(network, model, weak_if_labeled(batch), batch.valid)
+    pseudo = debiased(teacher_logits(network, step.teacher, batch.views["weak"]), at_start, threshold=own["threshold"])
+    labeled, unlabeled = labeled_loss(logits, step), kept_loss(logits, pseudo, batch)
+    before = jnp.where(step.tally.begun > 0, step.tally.mean, at_start)
+    kept = (hidden(batch) & pseudo.keep)[:, None]
+    seen = jnp.sum(jax.nn.softmax(jax.lax.stop_gradient(logits)) * kept, axis=0) / jnp.maximum(jnp.sum(kept), 1)
+    after = jnp.where(jnp.any(kept), own["keep"] * before + (1 - own["keep"]) * seen, before)
+    tally = Preference(after.astype(step.tally.mean.dtype), jnp.ones_like(step.tally.begun))
+    told = Told(stats, Losses(labeled, unlabeled), {"change": after - before}, tally, pseudo)
+    return labeled + hyper.lambda_u * unlabeled, told
+
+
+def preference_told(network: nn.Module) -> dict[str, News]:
+    """A client tells its mean prediction: the sums of the round's start, and its change in training."""
+    return {"predicted": Sum((network.classes,)), "unlabeled": Sum(), "change": Sum((network.classes,))}
+
+
+def balancing_weights(preferences: Array, counted: Array, own: dict[str, Array]) -> Array:
+    """[K] weights with which mean predictions [K, classes] come close to uniform; none for members not `counted`."""
+    number = jnp.maximum(jnp.sum(counted), 1)
+
+    def step(_: Array, weights: Array) -> Array:
+        off = jnp.sum(preferences * weights[:, None], axis=0) - 1 / preferences.shape[1]
+        gradient = jnp.sum(preferences * off, axis=1) * 2 / preferences.shape[1]
+        weights = weights - own["rate"] * NESTEROV * (gradient + own["decay"] * weights)
+        return jnp.where(counted, jax.nn.softmax(jnp.where(counted, weights, -jnp.inf)), 0)
+
+    return jax.lax.fori_loop(0, STEPS, step, counted / number)
+
+
+def balancing(models: Model, members: Members, hyper: Hyper) -> Consensus:
+    """Averages [K, ...] models so that the mean predictions of clients with unlabeled samples balance."""
+    preferences = mean_prediction(members.news) + members.news["change"]
+    scored = members.news["unlabeled"] > 0
+    weights = balancing_weights(preferences, scored & members.healthy, hyper.own)
+    return by_data_amount(models, with_scores(members, weights, scored), hyper)
