@@ -42,7 +42,7 @@ _PUBLIC = {
     ),
     "core.metrics": "Metrics evaluate",
     "paper.tables": "rows_of",
-    "report.plots": "plot_curves plot_heatmap plot_partition plot_weights plot_confusion",
+    "report.plots": "plot_curves plot_pseudo_labels plot_heatmap plot_partition plot_weights plot_confusion",
     "report.write": "write_report",
     "runner.start": "use_all_cores",
 }
@@ -87,7 +87,14 @@ if TYPE_CHECKING:
     from rscfed_jax.data.load import load_dataset
     from rscfed_jax.methods.registry import METHODS
     from rscfed_jax.paper.tables import rows_of
-    from rscfed_jax.report.plots import plot_confusion, plot_curves, plot_heatmap, plot_partition, plot_weights
+    from rscfed_jax.report.plots import (
+        plot_confusion,
+        plot_curves,
+        plot_heatmap,
+        plot_partition,
+        plot_pseudo_labels,
+        plot_weights,
+    )
     from rscfed_jax.report.write import write_report
     from rscfed_jax.runner.build import Simulation, build_simulation, to_device
     from rscfed_jax.runner.grid import GridResult

@@ -87,7 +87,7 @@ def test_no_module_outside_methods_and_the_papers_tables_names_a_method():
         }
         named = texts & names
         # The default of --method has to be named somewhere.
-        assert named <= ({"rscfed"} if path.name == "config.py" else set()), path
+        assert named <= ({"rscfed"} if path.name == "settings.py" else set()), path
 
 
 def test_only_the_client_axis_and_the_start_of_jax_know_devices():

@@ -222,8 +222,8 @@ class Settings:
     )
     lambda_u: float = _setting(None, number(0), "factor of the consistency loss", "local training")
     strong: str = _setting(
-        "fixmatch",
-        one_of("fixmatch", "torchssl", "weak"),
+        "randaugment",
+        one_of("randaugment", "torchssl", "weak"),
         "strong view, for methods that have one: RandAugment as in FixMatch or in TorchSSL, or only another weak view",
         "local training",
     )

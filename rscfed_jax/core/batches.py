@@ -16,7 +16,7 @@ from rscfed_jax.core.objective import Batch, PseudoLabels, Step
 from rscfed_jax.core.types import Array, FederatedData
 
 # What a key is folded with for draws of their own, far from the numbers of epochs, steps and pixels.
-MIDDLE = np.float32([[0.5], [0.5], [1.0]])  # luck that crops the middle and never flips
+MIDDLE = np.array([[0.5], [0.5], [1.0]], np.float32)  # luck that crops the middle and never flips
 OBJECTIVE, PARTNERS, FIRST_VIEW = 2**31 - 1, 2**31 - 2, 2**31 - 100
 
 
@@ -114,7 +114,7 @@ class Batches(NamedTuple):
 
         The only place that looks at the truth. Nothing of it goes back into training.
         """
-        assert self.data.truth is not None
+        assert batch.positions is not None
         truth = self.data.truth[self.holding.start + batch.positions]
         seen = batch.valid & (batch.labels < 0)
         kept = seen & pseudo.keep

@@ -142,4 +142,4 @@ def cutout(pixels: Array, *, centre: Array, share: Array, fill: tuple[int, int, 
 
 strong = RandAugment()
 torchssl = RandAugment(drawn=3, used=1.0, levels=None, hole=(0.0, 0.5), fill=(125, 123, 114))
-STRONG_VIEWS: dict[str, View] = {"fixmatch": strong, "torchssl": torchssl, "weak": weak}
+STRONG_VIEWS: dict[str, View] = {"randaugment": strong, "torchssl": torchssl, "weak": weak}

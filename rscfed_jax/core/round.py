@@ -79,7 +79,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
     sample_key, train_key = jax.random.split(round_key)
     drop_key = jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two above
-    subsets = method.sample(sample_key, data._replace(truth=None))  # [M, K]
+    subsets = method.sample(sample_key, data._replace(truth=data.labels))  # [M, K]
     broadcast = Broadcast(train_key, state.model, state.initial_model, state.round, state.memory)
     trained, clients = train_subsets(algorithm, drop_key, subsets, state.clients, broadcast, data, hyper)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy, trained.news)

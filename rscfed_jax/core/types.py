@@ -28,7 +28,7 @@ class FederatedData(NamedTuple):
     positions: Array  # [P] int32: 0, 1, 2, ...; P, a power of two, is not below the largest client's size
     mean: Array  # [3] of the pixel values 0 to 255
     std: Array  # [3]
-    truth: Array | None  # [S] int32: all labels, to judge pseudo-labels by; no part of a method ever sees them
+    truth: Array  # [S] int32: all labels, to judge pseudo-labels by; no part of a method ever sees them
 
     @property
     def clients(self) -> int:

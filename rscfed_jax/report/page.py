@@ -12,9 +12,10 @@ from rscfed_jax.config.registry import metrics
 from rscfed_jax.report.collect import Run
 from rscfed_jax.report.html_table import Entry, html_table
 from rscfed_jax.report.page_data import MOST_CLIENTS, page_data
-from rscfed_jax.report.plain import EXPLAINED, best_columns, final_columns, round_as_text, title_of
-from rscfed_jax.report.seeds import CURVES, Moments, Report
+from rscfed_jax.report.plain import EXPLAINED, JUDGED, best_columns, final_columns, round_as_text, title_of
+from rscfed_jax.report.seeds import CURVES, Line, Moments, Report
 from rscfed_jax.report.tables import MISSING, as_text, percent
+from rscfed_jax.storage.records import BY_CLASS, PSEUDO_LABELS
 
 SCRIPTS = ("axes.js", "lines.js", "cells.js", "page.js")
 HOLDS = (("full", "labels for all samples"), ("part", "labels for some"), ("none", "no labels"))
@@ -23,8 +24,8 @@ HOLDS = (("full", "labels for all samples"), ("part", "labels for some"), ("none
 def as_html(report: Report) -> str:
     """The whole page."""
     data = page_data(report)
-    sections = (_head(report), _metrics(report), _settings(report), _curves(report, data), _one_run(report, data))
-    body = [line for section in (*sections, _details(report)) for line in section]
+    about_all = (_head(report), _metrics(report), _settings(report), _curves(report, data), _pseudo_labels(report))
+    body = [line for section in (*about_all, _one_run(report, data), _details(report)) for line in section]
     return Template(_static("page.html")).substitute(
         version=escape(__version__),
         title=escape(title_of(report)),
@@ -51,16 +52,17 @@ def _head(report: Report) -> Iterator[str]:
 def _metrics(report: Report) -> Iterator[str]:
     yield f'<h2>Metrics</h2>\n<p class="faint">{EXPLAINED}</p>'
     titles = metrics()
-    heads = [
-        [Entry(line.name, line=number), Entry(", ".join(str(run.seed) for run in line.runs))]
-        for number, line in enumerate(report.lines)
-    ]
+    heads = [_who(number, line) for number, line in enumerate(report.lines)]
     columns = ["Run", "Seeds", *titles.values()]
     rows = [[*head, *_final(line.final)] for head, line in zip(heads, report.lines, strict=True)]
     yield "<h3>Final</h3>" + html_table("final", columns, rows)
     columns = ["Run", "Seeds", *(titles[name] for name in CURVES), "Round"]
     rows = [[*head, *_best(line.best)] for head, line in zip(heads, report.lines, strict=True)]
     yield "<h3>Best</h3>" + html_table("best", columns, rows)
+
+
+def _who(number: int, line: Line) -> list[Entry]:
+    return [Entry(line.name, line=number), Entry(", ".join(str(run.seed) for run in line.runs))]
 
 
 def _final(values: dict[str, Moments | None]) -> list[Entry]:
@@ -110,11 +112,29 @@ def _curves(report: Report, data: dict[str, Any]) -> Iterator[str]:
     yield "</div>"
 
 
+def _pseudo_labels(report: Report) -> Iterator[str]:
+    rows = [
+        [*_who(number, line), *(Entry(percent(value), _first(value)) for value in line.pseudo_labels.values())]
+        for number, line in enumerate(report.lines)
+        if line.has_pseudo_labels
+    ]
+    if not rows:
+        return
+    yield f'<h2>Pseudo-labels</h2>\n<p class="faint">{JUDGED} Numbers are means of the last five evaluations.</p>'
+    yield html_table("pseudo", ["Run", "Seeds", *PSEUDO_LABELS.values()], rows) + '\n<div class="figures curves">'
+    for name, title in PSEUDO_LABELS.items():
+        yield _figure(name, title, "In the rounds since the previous evaluation.")
+    for (name, title), done in zip(PSEUDO_LABELS.items(), ("seen", "kept"), strict=True):
+        caption = f"In the rounds before the last evaluation. A dash means that no sample of the class was {done}."
+        yield _figure(BY_CLASS[name], f"{title}, by true class", caption)
+    yield "</div>"
+
+
 def _one_run(report: Report, data: dict[str, Any]) -> Iterator[str]:
     def is_known(name: str) -> bool:
         return any(run[name] for run in data["runs"])
 
-    if not any(map(is_known, ("partition", "weights", "confusion"))):
+    if not any(map(is_known, ("partition", "weights", "client_accuracy", "confusion"))):
         return
     names = [f"{line.name}, seed {run.seed}" for line in report.lines for run in line.runs]
     options = "".join(f'<option value="{number}">{escape(name)}</option>' for number, name in enumerate(names))
@@ -132,6 +152,9 @@ def _one_run(report: Report, data: dict[str, Any]) -> Iterator[str]:
             "reweighting). A dash means that the client was not drawn."
         )
         yield _figure("weights", "Weight of each client over rounds", caption)
+    if is_known("client_accuracy"):
+        caption = "On the test set: the recall of each class, weighed by its share in the client's samples."
+        yield _figure("client_accuracy", "Accuracy on each client's own classes", caption)
     if is_known("confusion"):
         yield _figure("confusion", "Confusion matrix", "On the test set, after the last round.")
     yield "</div>"

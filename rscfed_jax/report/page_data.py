@@ -1,17 +1,20 @@
 """What the page's script draws, as JSON: short numbers, and None for what a run did not record."""
 
+from itertools import zip_longest
 from typing import Any
 
 from rscfed_jax.report.collect import Run
 from rscfed_jax.report.seeds import CURVES, SENT, Line, Moments, Report, has_weights
+from rscfed_jax.storage.records import PSEUDO_LABELS
 
 MOST_CLIENTS = 200  # that a histogram shows
 
 
 def page_data(report: Report) -> dict[str, Any]:
-    """The curves of the lines, and what is inside each run."""
+    """The curves of the lines, their pseudo-labels by class, and what is inside each run."""
     return {
         "lines": [_curves(line) for line in report.lines],
+        "by_class": _by_class(report),
         "runs": [_inside(run) for run in report.runs],
     }
 
@@ -20,8 +23,32 @@ def _curves(line: Line) -> dict[str, Any]:
     return {
         "name": line.name,
         "round": [evaluation.round for evaluation in line.evaluations],
-        **{name: [_short(evaluation.metrics[name]) for evaluation in line.evaluations] for name in CURVES},
+        **{name: [_short(evaluation.metrics[name]) for evaluation in line.evaluations] for name in _shown(line)},
         **{name: [evaluation.sent[name] for evaluation in line.evaluations] for name in SENT},
+    }
+
+
+def _shown(line: Line) -> tuple[str, ...]:
+    return (*CURVES, *PSEUDO_LABELS) if line.has_pseudo_labels else CURVES
+
+
+def _by_class(report: Report) -> dict[str, Any] | None:
+    """[lines][classes] pseudo-labels at the last evaluation, of the lines that have them, with their numbers."""
+    lines = {number: line for number, line in enumerate(report.lines) if line.has_pseudo_labels}
+    classes = max(
+        (len(of_class) for line in lines.values() for of_class in line.pseudo_labels_by_class.values()), default=0
+    )
+    if not classes:
+        return None
+
+    def row(values: list[float | None]) -> list[float | None]:
+        return [None if value is None else round(value, 4) for value in values] + [None] * (classes - len(values))
+
+    known = [run.partition.class_names for line in lines.values() for run in line.runs if run.partition is not None]
+    return {
+        "lines": list(lines),
+        "class_names": next((names for names in known if len(names) == classes), [str(c) for c in range(classes)]),
+        **{name: [row(line.pseudo_labels_by_class[name]) for line in lines.values()] for name in PSEUDO_LABELS},
     }
 
 
@@ -30,7 +57,12 @@ def _short(moments: Moments | None) -> list[float] | None:
 
 
 def _inside(run: Run) -> dict[str, Any]:
-    return {"partition": _partition(run), "weights": _weights(run), "confusion": _confusion(run)}
+    return {
+        "partition": _partition(run),
+        "weights": _weights(run),
+        "client_accuracy": _client_accuracy(run),
+        "confusion": _confusion(run),
+    }
 
 
 def _partition(run: Run) -> dict[str, Any] | None:
@@ -65,6 +97,16 @@ def _weights(run: Run) -> dict[str, Any] | None:
         "rounds": [round_ for round_, _ in evaluated],
         "rows": [[short(weights.get(client)) for _, weights in evaluated] for client in clients],
     }
+
+
+def _client_accuracy(run: Run) -> dict[str, Any] | None:
+    """[clients][evaluations] accuracies on each client's own class mixture."""
+    evaluated = [(r["round"], r["client_accuracy"][:MOST_CLIENTS]) for r in run.records if r.get("client_accuracy")]
+    if not evaluated:
+        return None
+    by_client = zip_longest(*(accuracies for _, accuracies in evaluated))
+    rows = [[None if value is None else round(value, 4) for value in row] for row in by_client]
+    return {"clients": list(range(len(rows))), "rounds": [round_ for round_, _ in evaluated], "rows": rows}
 
 
 def _confusion(run: Run) -> dict[str, Any] | None:

@@ -3,10 +3,15 @@
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.report.seeds import CURVES, SENT, Moments, Report, in_a_sentence
 from rscfed_jax.report.tables import MISSING, as_csv, as_markdown, as_text, in_markdown, percent
+from rscfed_jax.storage.records import PSEUDO_LABELS
 
 EXPLAINED = (
     "Metrics on the test set, in percent. Final is the mean of the last five evaluations. Best is the round with the "
     "highest accuracy on the test set: an oracle. With several seeds: mean ± standard deviation."
+)
+JUDGED = (
+    "Labels that a method gave to unlabeled samples: how many of the samples it kept for training, and how many of the "
+    "kept ones have their true label, which training never sees. In percent."
 )
 
 
@@ -48,6 +53,14 @@ def report_as_markdown(report: Report) -> str:
         f"\n## Metrics\n\n{EXPLAINED}\n\n",
         as_markdown([["Run", "Seeds", *final_columns(), *best_columns()], *lines]),
     ]
+    judged = [
+        [line.name, str(len(line.runs)), *map(percent, line.pseudo_labels.values())]
+        for line in report.lines
+        if line.has_pseudo_labels
+    ]
+    if judged:
+        columns = ["Run", "Seeds", *PSEUDO_LABELS.values()]
+        parts += [f"\n## Pseudo-labels\n\n{JUDGED}\n\n", as_markdown([columns, *judged])]
     if report.differing:
         values = [
             [line.name, *(as_text(line.settings.get(name)) for name in report.differing)] for line in report.lines
@@ -62,12 +75,15 @@ def report_as_markdown(report: Report) -> str:
 def report_as_csv(report: Report) -> str:
     """A row for each line with full numbers, metrics as fractions; a deviation of one seed is empty."""
     rows = []
+    has_pseudo_labels = any(line.has_pseudo_labels for line in report.lines)
     for line in report.lines:
         row = {"run": line.name, "seeds": len(line.runs), "finished": str(line.finished).lower()}
         row |= {name: line.settings.get(name) for name in report.differing}
         for part, of_part in (("final", line.final), ("best", line.best)):
             for name in metrics():
                 row[f"{part}_{name}"], row[f"{part}_{name}_std"] = of_part[name] or (None, None)
+        for name in PSEUDO_LABELS if has_pseudo_labels else ():
+            row[name], row[f"{name}_std"] = line.pseudo_labels[name] or (None, None)
         row["best_round"] = (line.best["round"] or (None,))[0]
         rows.append(row | (line.evaluations[-1].sent if line.evaluations else dict.fromkeys(SENT)))
     return as_csv(rows)

@@ -1,4 +1,4 @@
-"""Figures: curves of runs, who holds what in a federation, the weight of each client, which classes are confused.
+"""Figures: curves of runs and their pseudo-labels, who holds what, the weight of each client, confused classes.
 
 Each figure is drawn by one `draw_` function on given axes; the `plot_` functions write it to a file of its own, and
 poster.py puts several into one picture.
@@ -17,6 +17,7 @@ from matplotlib.ticker import PercentFormatter
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.report.seeds import CURVES, in_a_sentence
 from rscfed_jax.report.tables import as_text
+from rscfed_jax.storage.records import BY_CLASS, PSEUDO_LABELS
 
 MOST_NUMBERS = 400  # that are written into the fields of a heat map
 SMALL = 7.0  # size of the numbers in a heat map, in points
@@ -38,15 +39,56 @@ def plot_curves(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, titl
     """Accuracy and AUC on the test set against the round, one line per run; the format follows the path's ending."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, metric in zip(figure.subplots(1, 2), CURVES, strict=True):
-        curves = []
-        for name, records in runs.items():
-            values = [np.nan if record.get(metric) is None else record[metric] for record in records]
-            curves.append(Curve(name, [record["round"] for record in records], values, [0.0] * len(values)))
-        draw_curves(axes, curves, metric=metric)
+        draw_curves(axes, [_curve(name, records, metric) for name, records in runs.items()], metric=metric)
     add_legend(figure, most_columns=3)
     if title:
         figure.suptitle(title, parse_math=False)
     save(figure, path)
+
+
+def plot_pseudo_labels(runs: dict[str, list[dict[str, Any]]], path: str | Path, *, title: str = "") -> None:
+    """Share of samples kept and accuracy of kept labels, against the round and by class at the last evaluation.
+
+    One line and one row per run; runs of methods without pseudo-labels are left out.
+    """
+    runs = {name: records for name, records in runs.items() if any(BY_CLASS.keys() & record for record in records)}
+    if not runs:
+        raise ValueError("no run has pseudo-labels")
+    figure = Figure(figsize=(9, 4.8 + 0.32 * min(len(runs), 40)), layout="constrained")
+    axes = figure.subplots(2, 2, height_ratios=(3.2, 0.6 + 0.32 * len(runs)))
+    for (above, below), metric in zip(axes.T, PSEUDO_LABELS, strict=True):
+        draw_curves(above, [_curve(name, records, metric) for name, records in runs.items()], metric=metric)
+        rows = [_without_none(records[-1].get(BY_CLASS[metric], [])) for records in runs.values()]
+        draw_by_class(below, rows, list(runs), metric=metric)
+    if len(runs) > 1:
+        add_legend(figure, most_columns=3)
+    if title:
+        figure.suptitle(title, parse_math=False)
+    save(figure, path)
+
+
+def draw_by_class(axes: Axes, rows: Iterable[Sequence[float]], names: Sequence[str], *, metric: str) -> None:
+    """[runs, classes] fractions as a heat map; grey where a class had no such sample. Rows may differ in length."""
+    rows = list(rows)
+    values = np.full((len(rows), max(1, *map(len, rows))), np.nan)
+    for place, row in enumerate(rows):
+        values[place, : len(row)] = row
+    _draw_fields(axes, values, label="", cmap="viridis", most=1, as_percent=True)
+    texts = np.array([["" if np.isnan(value) else f"{100 * value:.0f}" for value in row] for row in values], object)
+    _write(axes, texts, dark=values <= 0.5)
+    _name_rows(axes, names)
+    _name_columns(axes, [str(label) for label in range(values.shape[1])])
+    axes.set(xlabel="True class", title=f"{PSEUDO_LABELS[metric]}, last evaluation")
+    axes.title.set_fontsize(10)
+
+
+def _curve(name: str, records: list[dict[str, Any]], metric: str) -> Curve:
+    values = _without_none([record.get(metric) for record in records])
+    return Curve(name, [record["round"] for record in records], values, [0.0] * len(values))
+
+
+def _without_none(values: Sequence[float | None]) -> list[float]:
+    return [np.nan if value is None else value for value in values]
 
 
 def draw_curves(axes: Axes, curves: Iterable[Curve], *, metric: str, xlabel: str = "Round") -> None:
@@ -58,7 +100,7 @@ def draw_curves(axes: Axes, curves: Iterable[Curve], *, metric: str, xlabel: str
         (line,) = axes.plot(x, mean, label=curve.name.lstrip("_"), linewidth=1.6, marker=marker)
         if deviation.any():
             axes.fill_between(x, mean - deviation, mean + deviation, alpha=0.16, color=line.get_color(), lw=0)
-    axes.set(xlabel=xlabel, ylabel=_test(metric))
+    axes.set(xlabel=xlabel, ylabel=PSEUDO_LABELS.get(metric) or _test(metric))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

@@ -5,12 +5,14 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import fmean, stdev
 from typing import Any
 
 from rscfed_jax.config import HASHES
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.report.collect import Found, Run
+from rscfed_jax.storage.records import BY_CLASS, PSEUDO_LABELS, pseudo_labels_of
 
 CURVES = ("accuracy", "auc")  # the metrics that figures and the table of best rounds show
 SENT = ("models_up", "bytes_up")
@@ -31,7 +33,7 @@ class Evaluation:
     """One evaluated round of a line."""
 
     round: int
-    metrics: dict[str, Moments | None]
+    metrics: dict[str, Moments | None]  # and how right pseudo-labels were
     sent: dict[str, float | None]  # means of models and bytes so far
 
 
@@ -43,6 +45,8 @@ class Line:
     runs: list[Run]
     final: dict[str, Moments | None]
     best: dict[str, Moments | None]  # with the round
+    pseudo_labels: dict[str, Moments | None]  # as `final`; all None without any
+    pseudo_labels_by_class: dict[str, list[float | None]]  # [classes] means at the last evaluation; empty without any
     evaluations: list[Evaluation]  # of the rounds that every run has evaluated
 
     @property
@@ -54,6 +58,11 @@ class Line:
     def finished(self) -> bool:
         """Whether the runs have all their rounds."""
         return self.runs[0].finished
+
+    @property
+    def has_pseudo_labels(self) -> bool:
+        """Whether there were any samples that could have got one."""
+        return any(self.pseudo_labels.values())
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,8 @@ def build_report(found: Found) -> Report:
             runs=runs,
             final={metric: moments(run.final[metric] for run in runs) for metric in metrics()},
             best={metric: moments(run.best[metric] for run in runs) for metric in ("round", *metrics())},
+            pseudo_labels=_pseudo_labels(runs),
+            pseudo_labels_by_class={name: _last_by_class(runs, name) for name in PSEUDO_LABELS},
             evaluations=_evaluations(runs),
         )
         for name, runs in zip(_names(parts, differing), parts, strict=True)
@@ -118,10 +129,20 @@ def _evaluations(runs: list[Run]) -> list[Evaluation]:
     evaluations = []
     for round_ in sorted(set.intersection(*(set(records) for records in by_round))):
         records = [of_run[round_] for of_run in by_round]
-        of_metrics = {name: moments(record.get(name) for record in records) for name in metrics()}
+        of_metrics = {name: moments(record.get(name) for record in records) for name in (*metrics(), *PSEUDO_LABELS)}
         sent = {name: (moments(record.get(name) for record in records) or (None,))[0] for name in SENT}
         evaluations.append(Evaluation(round_, of_metrics, sent))
     return evaluations
+
+
+def _pseudo_labels(runs: list[Run]) -> dict[str, Moments | None]:
+    of_runs = [pseudo_labels_of(run.records) or {} for run in runs]
+    return {name: moments(of_run.get(name) for of_run in of_runs) for name in PSEUDO_LABELS}
+
+
+def _last_by_class(runs: list[Run], name: str) -> list[float | None]:
+    lists = [run.records[-1].get(BY_CLASS[name]) or [] for run in runs]
+    return [(moments(of_class) or (None,))[0] for of_class in zip_longest(*lists)]
 
 
 def _names(parts: list[list[Run]], differing: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -35,6 +36,11 @@ class Experiment:
     def active(self) -> bool:
         """Whether its model is still finite."""
         return self.diverged is None
+
+    @cached_property
+    def class_counts(self) -> np.ndarray:
+        """[N, classes] samples of each class that each client holds, hidden labels included."""
+        return self.federation.class_counts[: self.config.clients]
 
 
 def save_all(experiments: Sequence[Experiment], axis: ClientAxis, state: State, round_: int) -> None:

@@ -12,10 +12,9 @@ import numpy as np
 
 from rscfed_jax.core.metrics import Metrics
 from rscfed_jax.core.types import Model, RoundReport
+from rscfed_jax.runner.pseudo_labels import judgement
 from rscfed_jax.runner.start import surroundings
-from rscfed_jax.storage.records import Record, best_of, final_of
-
-MOST_WEIGHED = 200  # larger federations do not record the weights of single clients
+from rscfed_jax.storage.records import MOST_LISTED, Record, best_of, final_of, pseudo_labels_of
 
 
 class DivergedError(ArithmeticError):
@@ -58,14 +57,17 @@ class History:
                     "broken": report.subsets[report.broken].tolist(),
                     "dropped": int(report.dropped.sum()),
                     "attacker_weights": report.weights[report.attackers].tolist(),
-                    "weights": _by_client(report) if self.clients <= MOST_WEIGHED else {},
+                    "weights": _by_client(report) if self.clients <= MOST_LISTED else {},
+                    "judged": None if report.judged is None else np.rint(report.judged).astype(int).tolist(),
                 }
             )
 
-    def add_evaluation(self, round_: int, metrics: Metrics, sent: Record, model: Model) -> Record:
-        """Closes the pending rounds with an evaluation and returns the record of it."""
+    def add_evaluation(self, round_: int, metrics: Metrics, more: Record, model: Model) -> Record:
+        """Closes the pending rounds with an evaluation and returns the record of it, which also holds `more`."""
         record = {"round": round_, **{name: float(value) for name, value in metrics._asdict().items()}}
-        record |= _averages(self.pending) | sent | {"seconds": round(self.seconds, 3)}
+        # A checkpoint of an older version has rounds that were not judged.
+        judged = [facts["judged"] for facts in self.pending if facts.get("judged") is not None]
+        record |= _averages(self.pending) | judgement(judged) | more | {"seconds": round(self.seconds, 3)}
         if round_ > 0 and record["accuracy"] > max((r["accuracy"] for r in self.trained), default=-1.0):
             self.best_model = jax.tree.map(np.array, model)  # a copy: it may be a view of all cells' models
         self.records.append(record)
@@ -141,10 +143,11 @@ def summarise(
     missing: list[int],
 ) -> dict[str, Any]:
     """The content of summary.json."""
-    last = history.records[-1]
+    last, pseudo_labels = history.records[-1], pseudo_labels_of(history.records)
     return {
         "final": final_of(history.records),
         "best": best_of(history.records),
+        **({} if pseudo_labels is None else {"pseudo_labels": pseudo_labels}),
         "rounds": last["round"],
         "seconds_per_round": seconds_per_round,
         "compile_seconds": compile_seconds,

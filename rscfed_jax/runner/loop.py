@@ -14,8 +14,9 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.program import run_cells
 from rscfed_jax.core.types import Array
-from rscfed_jax.report.plots import plot_curves
+from rscfed_jax.report.plots import plot_curves, plot_pseudo_labels
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
+from rscfed_jax.runner.client_accuracy import client_accuracies
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
 from rscfed_jax.runner.history import DivergedError, History, check_finite, summarise
 from rscfed_jax.runner.processes import any_of_them
@@ -216,7 +217,8 @@ class Loop:
 
     def _log(self) -> None:
         """Evaluates all models on the test set."""
-        metrics: Any = self.axis.to_host(self._evaluate())[0]
+        evaluated: Any = self.axis.to_host(self._evaluate())
+        metrics, confusions = evaluated
         models = self.axis.to_host(self.state.model)
         sent = self.axis.to_host({"down": self.state.models_down, "up": self.state.models_up})
         for number, experiment in self._active():
@@ -225,7 +227,8 @@ class Loop:
             counts = {f"models_{way}": int(count[number]) for way, count in sent.items()}
             counts |= {f"bytes_{way}": int(count[number]) * model_bytes for way, count in sent.items()}
             own = Metrics(*(value[number] for value in metrics))
-            record = experiment.history.add_evaluation(self.round, own, counts, model)
+            served = client_accuracies(confusions[number], experiment.class_counts)
+            record = experiment.history.add_evaluation(self.round, own, served | counts, model)
             if experiment.directory is not None:
                 experiment.directory.append_metrics(record)
             experiment.on_record(record)
@@ -276,6 +279,8 @@ class Loop:
                     directory.diverged.unlink(missing_ok=True)
                     write_json(directory.summary, summary)
                     plot_curves({config.method: history.records}, directory.curve)
+                    if "pseudo_labels" in summary:
+                        plot_pseudo_labels({config.method: history.records}, directory.pseudo_labels)
             model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
             results[number] = Result(
                 config, history.records, summary, model, history.best_model, confusions[number], simulation, number

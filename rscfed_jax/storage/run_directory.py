@@ -15,8 +15,11 @@ from rscfed_jax.config import HASHES, SETTINGS, Config, SettingError
 from rscfed_jax.config.files import write_json, write_whole
 from rscfed_jax.config.registry import METHODS, NO_FILE, is_path, metrics
 from rscfed_jax.storage.checkpoint import round_of, rounds_in
+from rscfed_jax.storage.records import BY_CLASS, CLIENT_ACCURACY
 
 COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: sent so far
+NUMBERS = (*COUNTS, *CLIENT_ACCURACY, *BY_CLASS)  # of a record, besides the metrics
+LISTS = ("client_accuracy", *BY_CLASS.values())
 # A resumed run may differ in these; rounds only upward.
 MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "data_dir", "download")
 
@@ -31,6 +34,7 @@ class RunDirectory:
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "summary.json"
         self.curve = self.path / "curve.png"
+        self.pseudo_labels = self.path / "pseudo_labels.png"  # of a method that has them
         self.checkpoints = self.path / "checkpoints"
         self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite
         self.lock = self.path / ".lock"
@@ -140,9 +144,9 @@ class RunDirectory:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self, *, setting: str = "out") -> list[dict[str, Any]]:
-        """The evaluated rounds of a run. Metrics, counts and weights are numbers, or None where they were NaN.
+        """The evaluated rounds of a run. Its numbers, also those in lists, are None where they were NaN.
 
-        A metric that the version which wrote the run did not have is absent.
+        One that the version which wrote the run did not have is absent.
         """
         try:
             lines = self.metrics.read_bytes().splitlines()
@@ -192,7 +196,8 @@ def _record(line: bytes) -> dict[str, Any]:
     round_ = record.get("round")
     if type(round_) is not int or not 0 <= round_ <= sys.maxsize:
         raise ValueError("has no round")
-    record |= {name: number_in(record, name) for name in (*metrics(), *COUNTS) if name in record}
+    record |= {name: number_in(record, name) for name in (*metrics(), *NUMBERS) if name in record}
+    record |= {name: _numbers_in(record, name) for name in LISTS if name in record}
     if record.get("accuracy") is None:
         raise ValueError("has no accuracy")
     if (weights := record.get("client_weights")) is not None:
@@ -200,6 +205,12 @@ def _record(line: bytes) -> dict[str, Any]:
             raise ValueError("has client_weights that are not by client")
         record["client_weights"] = {client: number_in(weights, client) for client in weights}
     return record
+
+
+def _numbers_in(content: dict[str, Any], name: str) -> list[float | None]:
+    if not isinstance(content[name], list):
+        raise ValueError(f"has {name} that is not a list")
+    return [number_in({name: value}, name) for value in content[name]]
 
 
 def number_in(content: dict[str, Any], name: str) -> float | None:

@@ -13,11 +13,13 @@ from typing import Any, Self
 
 from rscfed_jax.config import SettingError
 from rscfed_jax.config.registry import metrics
+from rscfed_jax.storage.records import BY_CLASS, CLIENT_ACCURACY
 from rscfed_jax.storage.run_directory import RunDirectory
 
 GROUPS: dict[str, tuple[str, ...]] = {  # besides "test", which holds the metrics
     "loss": ("labeled_loss", "consistency_loss"),
-    "clients": ("broken_clients", "dropped_clients", "attacker_weight"),
+    "pseudo-labels": tuple(BY_CLASS),
+    "clients": (*CLIENT_ACCURACY, "broken_clients", "dropped_clients", "attacker_weight"),
     "communication": ("models_down", "models_up", "bytes_down", "bytes_up"),
     "time": ("seconds",),
 }
@@ -78,5 +80,8 @@ def scalars(record: dict[str, Any]) -> dict[str, float]:
     """The numbers of a record under the names that TensorBoard groups them by; absent ones and None are left out."""
     groups = {"test": tuple(metrics())} | GROUPS
     named = [(f"{group}/{name}", record.get(name)) for group, names in groups.items() for name in names]
-    weights = [(f"weight/client {client}", value) for client, value in (record.get("client_weights") or {}).items()]
-    return {name: float(value) for name, value in [*named, *weights] if isinstance(value, int | float)}
+    named += [(f"weight/client {client}", value) for client, value in (record.get("client_weights") or {}).items()]
+    lists = {"accuracy/client": "client_accuracy"} | {f"{name}/class": listed for name, listed in BY_CLASS.items()}
+    for group, listed in lists.items():
+        named += [(f"{group} {number}", value) for number, value in enumerate(record.get(listed) or [])]
+    return {name: float(value) for name, value in named if isinstance(value, int | float)}

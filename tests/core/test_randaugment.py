@@ -23,7 +23,7 @@ from rscfed_jax.core.randaugment import (
 from tests.helpers import Tiny
 
 SIDE, BATCH = 32, 3
-VARIANTS = pytest.mark.parametrize("view", [strong, torchssl], ids=["fixmatch", "torchssl"])
+VARIANTS = pytest.mark.parametrize("view", [strong, torchssl], ids=["randaugment", "torchssl"])
 
 
 @pytest.fixture(scope="module")
@@ -170,5 +170,5 @@ def test_half_of_the_operations_of_fixmatch_and_all_of_torchssl_are_used():
 
 
 def test_strong_views_have_names():
-    assert list(STRONG_VIEWS) == ["fixmatch", "torchssl", "weak"]
+    assert list(STRONG_VIEWS) == ["randaugment", "torchssl", "weak"]
     assert hash(strong) != hash(torchssl)

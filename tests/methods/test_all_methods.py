@@ -12,7 +12,6 @@ from rscfed_jax.core.method import Server
 from rscfed_jax.methods.registry import METHODS
 from tests.helpers import Tiny, once
 
-
 # An untrained network is sure of nothing.
 EASY = {"semifl": {"semifl_threshold": 0.0, "local_epochs": 1}, "feddb": {"local_epochs": 1}}
 

@@ -7,23 +7,39 @@ import numpy as np
 
 from rscfed_jax.config import HASHES, Config
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.storage.records import best_of, final_of
+from rscfed_jax.storage.records import MOST_LISTED, best_of, final_of
 
 FIRST_METRICS = ("accuracy", "auc", "precision", "recall")  # of version 0.1
 
 
 def write_run(
-    path: Path, *, finished=True, old=False, rounds=6, classes=4, class_names=None, stop=None, **settings
+    path: Path,
+    *,
+    finished=True,
+    old=False,
+    rounds=6,
+    classes=4,
+    class_names=None,
+    stop=None,
+    pseudo_labels=False,
+    **settings,
 ) -> Path:
-    """Writes a run; one of an `old` version holds less, one that is not `finished` was evaluated until `stop`."""
+    """Writes a run; one of an `old` version holds less, one that is not `finished` was evaluated until `stop`.
+
+    With `pseudo_labels` its last class is never kept.
+    """
     config = Config(
         rounds=rounds, **{"clients": 5, "subset_size": 2, "dataset": f"synthetic:classes={classes}"} | settings
     )
     rng = np.random.default_rng([config.seed, len(path.name), rounds])
     records = [record_of(rng, config, round_) for round_ in range((stop or rounds) + 1)]
+    if pseudo_labels:
+        records = [record | (judged(rng, classes) if record["round"] else {}) for record in records]
     stored = config.to_dict()
     if old:
-        newer = {"client_weights", *metrics()} - set(FIRST_METRICS)
+        newer = {"client_weights", "client_accuracy", "client_accuracy_mean", "client_accuracy_min", *metrics()} - set(
+            FIRST_METRICS
+        )
         records = [{name: record[name] for name in record if name not in newer} for record in records]
         stored = {name: value for name, value in stored.items() if name not in HASHES}
     path.mkdir(parents=True)
@@ -50,9 +66,13 @@ def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
     """One line of metrics.jsonl."""
     level = 1 - 0.8 * float(np.exp(-2 * round_ / config.rounds))
     drawn = rng.permutation(config.clients)[: max(config.subset_size, config.clients // 2)] if round_ else []
+    accuracies = (level * rng.random(config.clients)).tolist()
     return {
         "round": round_,
         **{name: level - 0.1 * float(rng.random()) for name in metrics()},
+        "client_accuracy_mean": float(np.mean(accuracies)),
+        "client_accuracy_min": min(accuracies),
+        **({"client_accuracy": accuracies} if config.clients <= MOST_LISTED else {}),
         "labeled_loss": 0.5 if round_ else None,
         "consistency_loss": None,
         "broken_clients": 0,
@@ -64,6 +84,18 @@ def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
         "bytes_down": 2_200_000 * round_,
         "bytes_up": 2_200_000 * round_,
         "seconds": 1.5 * round_,
+    }
+
+
+def judged(rng: np.random.Generator, classes: int) -> dict:
+    """What a record of a method with pseudo-labels holds besides."""
+    share, accuracy = rng.random((2, classes)).tolist()
+    share[-1], accuracy[-1] = 0.0, None
+    return {
+        "kept_share": float(rng.random()),
+        "kept_accuracy": float(rng.random()),
+        "kept_share_by_class": share,
+        "kept_accuracy_by_class": accuracy,
     }
 
 

@@ -21,7 +21,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-FIGURES = ("accuracy", "auc", "communication", "partition", "weights", "confusion")
+FIGURES = ("accuracy", "auc", "communication", "partition", "weights", "client_accuracy", "confusion")
+JUDGED = ("kept_share", "kept_accuracy", "kept_share_by_class", "kept_accuracy_by_class")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
@@ -32,7 +33,7 @@ def runs(tmp_path_factory):
     """Two seeds of one method, one run of another, one that goes on, and one of an older version."""
     here = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        write_run(here / f"rscfed-seed{seed}", seed=seed)
+        write_run(here / f"rscfed-seed{seed}", seed=seed, pseudo_labels=True)
     write_run(here / "fedavg", method="fedavg", classes=100, clients=50)
     write_run(here / "going", method="sso", finished=False, stop=3)
     write_run(here / "old", method="fed_consist", old=True)
@@ -95,6 +96,21 @@ def test_every_figure_is_drawn(page):
     assert "NaN" not in page.page_source
 
 
+def test_pseudo_labels_are_drawn_for_the_lines_that_have_them(page, runs):
+    for figure in JUDGED:
+        assert drawn(page, figure) > 5, figure
+    assert lines_in(page, "kept_share") == lines_in(page, "kept_accuracy") == [3]
+    assert page.find_elements(By.CSS_SELECTOR, "[data-figure=kept_share] path.band")
+    point_at(page, "[data-figure=kept_accuracy_by_class] svg")
+    shown = page.find_element(By.CSS_SELECTOR, "[data-figure=kept_accuracy_by_class] .tip").text
+    assert "rscfed" in shown
+    assert "kind" in shown
+    assert len(page.find_elements(By.CSS_SELECTOR, "[data-figure=kept_accuracy_by_class] path.missing")) == 1
+    page.find_elements(By.CSS_SELECTOR, "#legend button")[3].click()
+    for figure in JUDGED:
+        assert "No lines to show." in page.find_element(By.CSS_SELECTOR, f"[data-figure={figure}]").text
+
+
 def test_lists_may_be_longer_than_a_stack(page):
     assert page.execute_script("return largest(new Array(300000).fill(2), 1)") == 2
     assert page.execute_script("return smallest(new Array(300000).fill(2))") == 2
@@ -118,7 +134,7 @@ def test_lines_lie_within_their_axes_and_rise_with_the_metric(page, runs):
 def test_what_was_not_recorded_is_said_to_be_so(page):
     choose(page, "old, seed 0")
     said = [part for part in page.find_elements(By.CSS_SELECTOR, ".lacking") if part.is_displayed()]
-    assert [part.text for part in said] == ["Not recorded."] * 3
+    assert [part.text for part in said] == ["Not recorded."] * 4
     assert drawn(page, "confusion") == 0
     choose(page, "going, unfinished, seed 0")
     assert drawn(page, "weights") > 10
@@ -194,6 +210,8 @@ def test_a_phone_does_not_scroll_sideways(page, mode):
         assert (background == "rgb(255, 255, 255)") == (mode == "light")
         for figure in FIGURES:
             assert drawn(page, figure) > 10
+        for figure in JUDGED:
+            assert drawn(page, figure) > 5
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

@@ -118,6 +118,10 @@ WRONG_LINES = {
     LINE + ', "auc": Infinity}': "line 2 has auc Infinity",
     LINE + ', "bytes_up": ' + "9" * 400 + "}": "line 2 has bytes_up 9999",
     LINE + ', "client_weights": [1]}': "line 2 has client_weights",
+    LINE + ', "client_accuracy": {"1": 0.5}}': "line 2 has client_accuracy that is not a list",
+    LINE + ', "client_accuracy_min": [1]}': "line 2 has client_accuracy_min [1], which is not a number",
+    LINE + ', "kept_share": "many"}': 'line 2 has kept_share "many"',
+    LINE + ', "kept_share_by_class": [0.5, null, true]}': "line 2 has kept_share_by_class true",
     LINE + ', "client_weights": {"x": 1}}': "line 2 has client_weights",
     LINE + ', "client_weights": {"1": "x"}}': 'line 2 has 1 "x"',
 }

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from rscfed_jax.config import registry
@@ -68,7 +69,8 @@ def page_of(path):
     return Page(as_html(build_report(collect([path]))))
 
 
-ALL = ["accuracy", "auc", "communication", "partition", "weights", "confusion"]
+ALL = ["accuracy", "auc", "communication", "partition", "weights", "client_accuracy", "confusion"]
+JUDGED = ["kept_share", "kept_accuracy", "kept_share_by_class", "kept_accuracy_by_class"]
 
 
 def test_the_numbers_are_those_of_the_summary(tmp_path):
@@ -117,6 +119,62 @@ def test_the_figures_have_their_data(tmp_path):
         column = weights["rounds"].index(record["round"])
         shown = {str(c): row[column] for c, row in zip(weights["clients"], weights["rows"], strict=True)}
         assert {c: w for c, w in shown.items() if w is not None} == pytest.approx(record["client_weights"], rel=1e-3)
+
+
+def test_pseudo_labels_have_a_section_where_some_run_has_them(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"fedirm-seed{seed}", seed=seed, method="fedirm", pseudo_labels=True)
+    write_run(tmp_path / "rscfed")
+    write_run(tmp_path / "old", method="fedavg", old=True)
+    page = page_of(tmp_path)
+    assert page.figures == [*ALL[:3], *JUDGED, *ALL[3:]]
+    records = [
+        [json.loads(line) for line in (tmp_path / f"fedirm-seed{seed}" / "metrics.jsonl").read_text().splitlines()]
+        for seed in (0, 1)
+    ]
+    (row,) = page.lines("pseudo")
+    assert (row["Run"]["text"], row["Seeds"]["text"]) == ("fedirm", "0, 1")
+    last_five = [record["kept_share"] for of_run in records for record in of_run[-5:]]
+    assert float(row["Share of samples kept"]["value"]) == pytest.approx(np.mean(last_five))
+    line, *others = page.data["lines"]
+    assert not any("kept_share" in other for other in others)
+    assert line["kept_accuracy"][0] is None  # round 0
+    for number in range(1, 7):  # mean and deviation over seeds: the band
+        values = [of_run[number]["kept_accuracy"] for of_run in records]
+        assert line["kept_accuracy"][number] == pytest.approx([np.mean(values), np.std(values, ddof=1)], abs=1e-6)
+    by_class = page.data["by_class"]
+    assert by_class["lines"] == [0]
+    assert by_class["class_names"] == [f"kind {label}" for label in range(4)]
+    means = np.mean([of_run[-1]["kept_accuracy_by_class"][:3] for of_run in records], axis=0)
+    assert by_class["kept_accuracy"] == [[*map(pytest.approx, means.round(4)), None]]
+
+
+def test_without_pseudo_labels_there_is_no_section(tmp_path):
+    write_run(tmp_path / "run")
+    page = page_of(tmp_path)
+    assert page.figures == ALL
+    assert "pseudo" not in page.tables
+    assert page.data["by_class"] is None
+
+
+def test_lines_with_different_classes_share_a_heat_map(tmp_path):
+    write_run(tmp_path / "a", method="fedirm", pseudo_labels=True, classes=3)
+    write_run(tmp_path / "b", method="fedirm", pseudo_labels=True, classes=5)
+    by_class = page_of(tmp_path).data["by_class"]
+    assert [len(row) for row in by_class["kept_share"]] == [5, 5]
+    assert by_class["kept_share"][0][3:] == [None, None]
+    assert len(by_class["class_names"]) == 5
+
+
+def test_the_accuracy_of_clients_is_shown_over_rounds(tmp_path):
+    path = write_run(tmp_path / "run")
+    shown = page_of(path).data["runs"][0]["client_accuracy"]
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert shown["rounds"] == [record["round"] for record in records]
+    columns = np.array(shown["rows"]).T
+    np.testing.assert_allclose(columns, [record["client_accuracy"] for record in records], atol=1e-4)
+    write_run(tmp_path / "large", clients=300)
+    assert page_of(tmp_path / "large").data["runs"][0]["client_accuracy"] is None
 
 
 def test_the_page_needs_no_network(tmp_path):

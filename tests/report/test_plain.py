@@ -44,3 +44,20 @@ def test_the_markdown_is_whole_tables(runs):
     assert row.replace("\\|", "").count("|") == head.count("|")
     assert "Final macro F1 | Final calibration error | Best accuracy | Best AUC | Best round |" in head
     assert "| rscfed | rscfed |" in lines
+
+
+def test_pseudo_labels_are_told_only_where_some_line_has_them(runs):
+    without = build_report(collect([runs]))
+    assert "kept_share" not in report_as_csv(without)
+    assert "Pseudo-labels" not in report_as_markdown(without)
+    path = write_run(runs / "fedirm", method="fedirm", pseudo_labels=True)
+    report = build_report(collect([runs]))
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    mean = sum(record["kept_share"] for record in records[-5:]) / 5
+    rows = {row["run"]: row for row in csv.DictReader(report_as_csv(report).splitlines())}
+    assert float(rows["fedirm"]["kept_share"]) == pytest.approx(mean)
+    assert rows["rscfed"]["kept_share"] == rows["rscfed"]["kept_share_std"] == ""
+    lines = report_as_markdown(report).splitlines()
+    head = lines.index("| Run | Seeds | Share of samples kept | Accuracy of kept labels |")
+    assert lines[head + 2].startswith(f"| fedirm | 1 | {100 * mean:.2f} |")
+    assert lines[head + 3] == ""

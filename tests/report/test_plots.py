@@ -12,6 +12,7 @@ from rscfed_jax.report.plots import (
     plot_curves,
     plot_heatmap,
     plot_partition,
+    plot_pseudo_labels,
     plot_weights,
 )
 
@@ -29,6 +30,34 @@ def test_curves_of_a_run_that_lacks_a_metric(tmp_path):
     records = [{"round": r, "accuracy": r / 9} for r in range(5)]
     plot_curves({"old": records, "new": [record | {"auc": None} for record in records]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5_000
+
+
+def judged(shares, accuracies, rounds=4):
+    """Records of a run with pseudo-labels."""
+    by_class = {"kept_share_by_class": shares, "kept_accuracy_by_class": accuracies}
+    return [
+        {"round": 0},
+        *({"round": r, "kept_share": 0.5, "kept_accuracy": None, **by_class} for r in range(1, rounds)),
+    ]
+
+
+def test_pseudo_labels_of_runs_with_and_without_any(tmp_path):
+    runs = {"$one_{": judged([0.25, None], [1.0, None]), "other": judged([0.75], [None]), "none": [{"round": 0}]}
+    plot_pseudo_labels(runs, tmp_path / "p.svg", title="Two runs")
+    text = (tmp_path / "p.svg").read_text()
+    assert all(text.count(f"<!-- {said} -->") == 1 for said in ("25", "75", "Two runs"))
+    assert "<!-- $one_{ -->" in text
+    assert "<!-- none -->" not in text
+    assert "<!-- nan" not in text
+    with pytest.raises(ValueError, match="no run has pseudo-labels"):
+        plot_pseudo_labels({"none": [{"round": 0}]}, tmp_path / "p.png")
+
+
+def test_pseudo_labels_of_many_classes_and_before_the_first_round(tmp_path):
+    rng = np.random.default_rng(0)
+    plot_pseudo_labels({"many": judged(*rng.random((2, 100)).tolist())}, tmp_path / "p.png")
+    plot_pseudo_labels({"started": [*judged([0.5], [0.5]), {"round": 9}]}, tmp_path / "q.png")
+    assert (tmp_path / "p.png").stat().st_size > 5_000
 
 
 def texts_in(figure):

@@ -8,9 +8,11 @@ import pytest
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.core.metrics import Metrics
 from rscfed_jax.core.types import RoundReport
-from rscfed_jax.runner.history import MOST_WEIGHED, DivergedError, History, check_finite, summarise
+from rscfed_jax.runner.history import DivergedError, History, check_finite, summarise
+from rscfed_jax.storage.records import MOST_LISTED, PSEUDO_LABELS
 
 SENT = {"models_down": 4, "models_up": 6, "bytes_down": 40, "bytes_up": 60}
+FACTS = {"seconds_per_round": 2.0, "compile_seconds": 3.0, "devices": 2, "missing": [1]}
 NAN = float("nan")
 
 
@@ -27,7 +29,9 @@ def reports(rounds=1, **changes) -> RoundReport:
         "attackers": np.zeros((2, 2), bool),
         "finite": True,
     } | changes
-    return RoundReport(**{name: np.stack([np.asarray(value)] * rounds) for name, value in facts.items()})
+    judged = facts.pop("judged", None)
+    stacked = {name: np.stack([np.asarray(value)] * rounds) for name, value in facts.items()}
+    return RoundReport(**stacked, judged=None if judged is None else np.stack([np.float32(judged)] * rounds))
 
 
 def evaluated(history: History, round_: int, accuracy: float) -> dict:
@@ -72,9 +76,49 @@ def test_a_record_names_broken_dropped_and_attacking_clients():
 
 
 def test_a_large_federation_has_no_weights_of_single_clients():
-    history = new(clients=MOST_WEIGHED + 1)
+    history = new(clients=MOST_LISTED + 1)
     history.add_rounds(reports(), first=1)
     assert evaluated(history, 1, 0.5)["client_weights"] == {}
+
+
+def test_pseudo_labels_are_judged_over_all_rounds_since_the_last_evaluation():
+    history = new()
+    assert not PSEUDO_LABELS.keys() & evaluated(history, 0, 0.5).keys()  # no round, nothing to judge
+    history.add_rounds(reports(2, judged=[[4, 2, 1], [3, 0, 0], [0, 0, 0]]), first=1)
+    history.add_rounds(reports(judged=[[2, 1, 1], [1, 0, 0], [0, 0, 0]]), first=3)
+    record = evaluated(history, 3, 0.5)
+    assert (record["kept_share"], record["kept_accuracy"]) == (5 / 17, 3 / 5)
+    assert record["kept_share_by_class"] == [5 / 10, 0, None]
+    assert record["kept_accuracy_by_class"] == [3 / 5, None, None]
+    history.add_rounds(reports(judged=np.zeros((3, 3))), first=4)  # none but labeled samples
+    record = evaluated(history, 4, 0.5)
+    assert (record["kept_share"], record["kept_accuracy_by_class"]) == (None, [None] * 3)
+
+
+def test_a_method_without_pseudo_labels_has_no_word_of_them():
+    history = new()
+    history.add_rounds(reports(), first=1)
+    assert not any(name.startswith("kept_") for name in evaluated(history, 1, 0.5))
+    assert "pseudo_labels" not in summarise(history, confusion=np.eye(2, dtype=int), **FACTS)
+
+
+def test_rounds_of_an_older_checkpoint_were_not_judged():
+    history = new()
+    history.add_rounds(reports(judged=[[9, 9, 9]]), first=1)
+    del history.pending[0]["judged"]
+    history.add_rounds(reports(judged=[[4, 2, 1]]), first=2)
+    assert evaluated(history, 2, 0.5)["kept_share"] == 0.5
+
+
+def test_a_summary_holds_the_pseudo_labels_of_the_last_five_evaluations():
+    history = new()
+    for round_ in range(1, 8):
+        history.add_rounds(reports(judged=[[10, round_, 1]]), first=round_)
+        evaluated(history, round_, 0.5)
+    summary = summarise(history, confusion=np.eye(2, dtype=int), **FACTS)
+    assert summary["pseudo_labels"]["kept_share"] == pytest.approx(0.5)
+    assert summary["pseudo_labels"]["kept_accuracy"] == pytest.approx(np.mean([1 / n for n in range(3, 8)]))
+    assert list(summary["final"]) == list(metrics())
 
 
 def test_the_best_model_is_that_of_the_first_most_accurate_round_after_round_0():
@@ -97,11 +141,12 @@ def test_a_history_survives_json_in_the_middle_of_its_rounds():
     for history in (whole, parts):
         evaluated(history, 0, 1 / 3)
         history.seconds = 0.1
-        history.add_rounds(reports(2, labeled_loss=1 / 3), first=1)
+        history.add_rounds(reports(2, labeled_loss=1 / 3, judged=[[3, 2, 1]]), first=1)
     parts = History.from_json(json.loads(json.dumps(parts.to_json())), best_model=parts.best_model, clients=4)
     for history in (whole, parts):
-        history.add_rounds(reports(), first=3)
+        history.add_rounds(reports(judged=[[2**23, 2**23 - 1, 5]]), first=3)
         evaluated(history, 3, 0.7)
+    assert parts.records[-1]["kept_share"] == (2 * 2 + 2**23 - 1) / (2 * 3 + 2**23)
     assert parts.to_json() == whole.to_json()
 
 
@@ -135,8 +180,7 @@ def test_a_summary_tells_what_was_recorded_even_if_an_older_version_recorded_les
     for record in history.records[:3]:
         del record["recall"]
     history.records[3]["recall"] = 0.25
-    facts = {"seconds_per_round": 2.0, "compile_seconds": 3.0, "devices": 2, "missing": [1]}
-    summary = summarise(history, confusion=np.eye(2, dtype=int), **facts)
+    summary = summarise(history, confusion=np.eye(2, dtype=int), **FACTS)
     assert summary["final"]["accuracy"] == pytest.approx(0.4)
     assert (summary["final"]["recall"], summary["final"]["f1"]) == (0.25, None)
     assert (summary["best"]["round"], summary["best"]["accuracy"], summary["best"]["recall"]) == (2, 0.6, None)

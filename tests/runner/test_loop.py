@@ -63,6 +63,30 @@ def test_a_stop_between_evaluations_leaves_no_trace_in_the_resumed_run(tmp_path,
     assert_same_run(out, whole)
 
 
+def test_pseudo_labels_are_judged_between_evaluations_wherever_the_run_stopped(tmp_path):
+    config = CONFIG.replace(method="fedirm", rounds=5, warmup_rounds=0)
+    whole = rj.train(config, out=tmp_path / "whole")
+    with pytest.raises(rj.Stopped, match=r"stopped after round 3$"):
+        rj.train(config, out=tmp_path / "run", stop=StopAfter(1))
+    rj.train(config, out=tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert (tmp_path / "run" / "pseudo_labels.png").stat().st_size > 5_000
+    assert ["kept_share" in record for record in whole.metrics] == [False, True, True]
+    assert {len(whole.metrics[-1][f"{name}_by_class"]) for name in whole.summary["pseudo_labels"]} == {3}
+
+
+def test_every_evaluation_tells_the_accuracy_of_clients_on_their_own_classes():
+    config = CONFIG.replace(gamma=0.5, min_client_size=2, rounds=4)
+    result, federation = rj.train(config), rj.build_federation(config)
+    confusion, counts = result.confusion, federation.class_counts
+    recall = confusion.diagonal() / confusion.sum(axis=1)
+    expected = [sum(n / sum(row) * recall[c] for c, n in enumerate(row)) for row in counts.tolist()]
+    assert result.metrics[-1]["client_accuracy"] == pytest.approx(expected)
+    assert result.metrics[-1]["client_accuracy_min"] == pytest.approx(min(expected))
+    assert all("client_accuracy_mean" in record for record in result.metrics)
+    assert "kept_share" not in result.metrics[-1]
+
+
 def test_a_stop_in_the_last_rounds_lets_the_run_come_to_its_end(tmp_path, whole):
     rj.train(CONFIG.replace(rounds=8), out=tmp_path / "run")
     rj.train(CONFIG, out=tmp_path / "run", resume=True, stop=StopAfter(1))

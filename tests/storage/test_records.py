@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.storage.records import best_of, final_of
+from rscfed_jax.storage.records import best_of, final_of, pseudo_labels_of
 
 
 def evaluations(*accuracies, **others):
@@ -42,3 +42,11 @@ def test_a_run_resumed_by_a_newer_version_has_the_mean_of_what_was_recorded():
 
 def test_a_metric_that_is_undefined_stays_so():
     assert np.isnan(final_of(evaluations(0.1, 0.2, auc=float("nan")))["auc"])
+
+
+def test_pseudo_labels_are_the_mean_of_the_last_evaluations_that_have_them():
+    records = evaluations(*[0.5] * 8)
+    assert pseudo_labels_of(records) is None
+    for record in records[1:]:
+        record |= {"kept_share": record["round"] / 10, "kept_accuracy": None}
+    assert pseudo_labels_of(records) == {"kept_share": pytest.approx(0.5), "kept_accuracy": None}

@@ -108,6 +108,20 @@ def test_the_numbers_of_a_record_have_their_groups():
     }
 
 
+def test_pseudo_labels_and_accuracies_of_clients_have_groups_of_their_own():
+    told = {"kept_share": 0.5, "kept_accuracy": None, "kept_share_by_class": [0.25, None, 0.75]}
+    clients = {"client_accuracy": [0.5, 0.75], "client_accuracy_mean": 0.625, "client_accuracy_min": 0.5}
+    assert scalars({"round": 1, **told, **clients}) == {
+        "pseudo-labels/kept_share": 0.5,
+        "kept_share/class 0": 0.25,
+        "kept_share/class 2": 0.75,
+        "clients/client_accuracy_mean": 0.625,
+        "clients/client_accuracy_min": 0.5,
+        "accuracy/client 0": 0.5,
+        "accuracy/client 1": 0.75,
+    }
+
+
 def test_a_record_without_some_metric_is_fine():
     assert scalars({"round": 3, "accuracy": 0.5, "client_weights": None}) == {"test/accuracy": 0.5}
 

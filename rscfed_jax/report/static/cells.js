@@ -1,4 +1,4 @@
-// Figures of one run: classes at clients, weights of clients, confusion of classes.
+// Figures made of cells: classes at clients, confusion of classes, and heat maps of anything else.
 
 const LEVELS = 32;
 
@@ -108,23 +108,65 @@ function drawPartition(canvas, { class_names: names, class_counts: counts, label
   });
 }
 
+/**
+ * A heat map of `rows` [names][numbers] from 0 to `most`; a dash where there is no value. `words` names the rows, the
+ * columns and the values; `tell(value, row, column)` is shown at the pointer; `write`, if given, makes a cell's text.
+ */
+function drawHeat(canvas, { names, numbers, rows, most, mostText, words, tell, write = null }) {
+  const height = rowHeight(names.length);
+  const { svg, width } = picture(canvas, 24 + height * names.length + 40, `${words.value} of each ${words.row} by ${words.column}`);
+  const left = Math.max(34, 12 + 7 * Math.max(...names.map((name) => String(name).length)));
+  const box = { left, top: 24, width: width - left - 10, height: height * names.length };
+  drawCells(svg, box, names.length, numbers.length, (row, column) => (rows[row][column] === null ? null : rows[row][column] / most));
+  const w = box.width / numbers.length;
+  if (write && w >= 32 && height >= 15) {
+    rows.forEach((row, r) => row.forEach((value, c) => {
+      const dark = value / most > 0.5 ? " dark" : "";
+      if (value !== null) svg.append(element("text", { class: `on${dark}`, x: box.left + (c + 0.5) * w, y: box.top + (r + 0.5) * height + 4, "text-anchor": "middle" }, write(value)));
+    }));
+  }
+  rowNames(svg, box, names);
+  columnNames(svg, box, numbers, words.column);
+  svg.append(element("text", { x: 2, y: 12 }, words.row));
+  colourKey(svg, width, mostText, words.value);
+  follow(canvas, svg, (point) => {
+    const cell = cellAt(point, box, names.length, numbers.length);
+    return cell && tell(rows[cell.row][cell.column], cell.row, cell.column);
+  });
+}
+
 /** The weight of each client at each evaluation; a dash where it was not drawn. */
 function drawWeights(canvas, { clients, rounds, rows, server }) {
   const most = largest(rows.flat().filter((value) => value !== null), 1e-12);
-  const height = rowHeight(clients.length);
-  const { svg, width } = picture(canvas, 24 + height * clients.length + 40, "weight of each client over rounds");
-  const left = nameRoom(server);
-  const box = { left, top: 24, width: width - left - 10, height: height * clients.length };
-  drawCells(svg, box, clients.length, rounds.length, (row, column) => (rows[row][column] === null ? null : rows[row][column] / most));
-  rowNames(svg, box, clients.map((client) => holder(client, server)));
-  columnNames(svg, box, rounds, "round");
-  svg.append(element("text", { x: 2, y: 12 }, "client"));
-  colourKey(svg, width, most.toPrecision(2), "weight");
-  follow(canvas, svg, (point) => {
-    const cell = cellAt(point, box, clients.length, rounds.length);
-    if (!cell) return null;
-    const value = rows[cell.row][cell.column];
-    return [[named(clients[cell.row], server), `round ${rounds[cell.column]}`], ["weight", value === null ? "not drawn" : value.toPrecision(3)]];
+  drawHeat(canvas, {
+    names: clients.map((client) => holder(client, server)), numbers: rounds, rows, most, mostText: most.toPrecision(2), words: { row: "client", column: "round", value: "weight" },
+    tell: (value, row, column) => [[named(clients[row], server), `round ${rounds[column]}`], ["weight", value === null ? "not drawn" : value.toPrecision(3)]],
+  });
+}
+
+/** The accuracy of the model on each client's own class mixture at each evaluation. */
+function drawClientAccuracy(canvas, { clients, rounds, rows }) {
+  drawHeat(canvas, {
+    names: clients, numbers: rounds, rows, most: 1, mostText: "100 %", words: { row: "client", column: "round", value: "accuracy" },
+    tell: (value, row, column) => [[`client ${clients[row]}`, `round ${rounds[column]}`], ["accuracy", value === null ? "no test samples" : percent(value, 1)]],
+  });
+}
+
+/** Pseudo-labels of each true class: a row for each line of the report that has them and is not hidden. */
+function drawByClass(canvas, lines, hidden, content, { values, value: word, nothing }) {
+  const shown = content.lines.map((number, row) => ({ number, row })).filter(({ number }) => !hidden.has(number));
+  if (!shown.length) {
+    const { svg, width } = picture(canvas, 80, "no lines");
+    svg.append(element("text", { x: width / 2, y: 40, "text-anchor": "middle" }, "No lines to show."));
+    return;
+  }
+  const names = content.class_names;
+  const named = (column) => `class ${column} ${names[column] === String(column) ? "" : names[column]}`;
+  drawHeat(canvas, {
+    names: shown.map(({ number }) => shorten(lines[number].name, canvas.clientWidth < 500 ? 10 : 20)),
+    numbers: names.map((_, label) => label), rows: shown.map(({ row }) => content[values][row]), most: 1, mostText: "100 %",
+    words: { row: "run", column: "class", value: word }, write: (value) => (100 * value).toFixed(0),
+    tell: (value, row, column) => [[lines[shown[row].number].name, ""], [named(column), value === null ? nothing : percent(value, 1)]],
   });
 }
 

@@ -12,7 +12,7 @@ function pointsOf(line, xName, metric) {
   const points = [];
   line.round.forEach((_, index) => {
     const x = line[xName][index];
-    const y = line[metric][index];
+    const y = line[metric] ? line[metric][index] : null; // a method without pseudo-labels has nothing to say of them
     if (x !== null && y !== null) points.push({ x: xName === "bytes_up" ? x / 1e6 : x, mean: y[0], deviation: y[1] || 0, index });
   });
   return points;

@@ -6,14 +6,24 @@ const CURVES = {
   accuracy: { x: "round", metric: "accuracy", names: { x: "round", y: "accuracy, %" } },
   auc: { x: "round", metric: "auc", names: { x: "round", y: "AUC, %" } },
   communication: { x: "bytes_up", metric: "accuracy", names: { x: "sent up by all clients, MB", y: "accuracy, %" } },
+  kept_share: { x: "round", metric: "kept_share", names: { x: "round", y: "share of samples kept, %" } },
+  kept_accuracy: { x: "round", metric: "kept_accuracy", names: { x: "round", y: "accuracy of kept labels, %" } },
 };
-const ONE_RUN = { partition: drawPartition, weights: drawWeights, confusion: drawConfusion };
+const BY_CLASS = {
+  kept_share_by_class: { values: "kept_share", value: "kept", nothing: "none seen" },
+  kept_accuracy_by_class: { values: "kept_accuracy", value: "right", nothing: "none kept" },
+};
+const ONE_RUN = { partition: drawPartition, weights: drawWeights, client_accuracy: drawClientAccuracy, confusion: drawConfusion };
 let chosen = 0;
 
 function draw(canvas) {
   const name = canvas.dataset.figure;
   if (CURVES[name]) {
     drawLines(canvas, data.lines, hidden, CURVES[name]);
+    return;
+  }
+  if (BY_CLASS[name]) {
+    drawByClass(canvas, data.lines, hidden, data.by_class, BY_CLASS[name]);
     return;
   }
   const content = data.runs[chosen][name];
@@ -41,7 +51,7 @@ function makeLegend(legend) {
   });
   const show = () => {
     buttons.forEach((button, number) => button.setAttribute("aria-pressed", String(!hidden.has(number))));
-    drawAll(CURVES);
+    drawAll({ ...CURVES, ...BY_CLASS });
   };
   legend.append(...buttons);
   if (buttons.length > 3) {
