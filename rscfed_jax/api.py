@@ -107,13 +107,12 @@ def reproduce(
     method: Method | None = None,
     network: nn.Module | None = None,
 ) -> list[tables.RowResult]:
-    """Runs a table of the paper and returns its rows; `settings` are those of `Config` that its rows do not decide.
+    """Runs a published table and returns its rows; `settings` are those of `Config` that its rows do not decide.
 
-    Without `rounds` they are the paper's 1000. A `method`, here or in `settings`, joins the table. Finished cells in
-    `out` are skipped. Also writes table.md, table.csv and curves.png into it.
+    Rounds, network and other defaults are those of the table's paper. A `method`, here or in `settings`, joins the
+    table. Finished cells in `out` are skipped. Also writes table.md, table.csv and curves.png into it.
     """
     settings = {name: plain(value) for name, value in settings.items()}
-    tables.check_settings(settings)
     _check_seeds(seeds)
     rows = tables.plan(table, settings, seeds=seeds, out=out, objects=_given(method, network))
     run_programs(programs_of([cell for row in rows for cell in row.cells]), progress=progress, stop=stop)

@@ -133,7 +133,7 @@ def _count(arguments: argparse.Namespace, name: str) -> int | None:
 
 
 def reproduce_table(arguments: argparse.Namespace) -> int:
-    """Runs a table of the paper."""
+    """Runs a published table."""
     seeds, company = _seeds(arguments), company_of(arguments)
     settings = settings_of(arguments)
     dataset = settings.get("dataset", tables.DATASET)
@@ -141,8 +141,12 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
     rows = tables.plan(arguments.table, settings, seeds=seeds, out=out, check=company.writes)
     cells = [cell for row in rows for cell in row.cells]
     if arguments.dry_run:
+        defaults = tables.defaults_of(arguments.table, settings) | settings
+        if "model" in defaults:
+            print("common:", *(f"{name}={value}" for name, value in defaults.items()))
         for row in rows:
-            given = " ".join(f"{name}={value}" for name, value in row.row.settings.items())
+            own = {name: value for name, value in row.row.defaults.items() if name not in settings}
+            given = " ".join(f"{name}={value}" for name, value in (row.row.settings | own).items())
             for cell in row.cells:
                 finished = "finished" if cell.finished else ""
                 print(f"{row.row.name:<28} seed {cell.config.seed}  {finished:<9} {given}")

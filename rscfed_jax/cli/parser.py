@@ -119,9 +119,9 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
     table = parsers.add_parser(
         "reproduce",
-        help="run a table of the paper",
-        description="Run a table of the paper and put its numbers beside ours. Finished cells in --out are skipped and "
-        "interrupted ones resume. With --method, another method joins the table.",
+        help="run a published table",
+        description="Run a table of the paper, or of a later one, and put its numbers beside ours. Finished cells in "
+        "--out are skipped and interrupted ones resume. With --method, another method joins the table.",
         allow_abbrev=False,
     )
     table.add_argument("table", help=", ".join(TABLES))
@@ -129,7 +129,8 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     table.add_argument("--seeds", default="1", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
     table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
     table.add_argument("--quiet", action="store_true", help="no progress, only the table")
-    _add_settings(table, groups=None, leave_out=[name for name in DECIDED if name != "method"], own=own)
+    offered = {"method", *(name for published in TABLES.values() for name in published.offers)}
+    _add_settings(table, groups=None, leave_out=[name for name in DECIDED if name not in offered], own=own)
     _add_processes(table)
     table.set_defaults(run=commands.reproduce_table)
 

@@ -1,1 +1,1 @@
-"""The tables of the paper: what each row runs, and the paper's numbers beside it."""
+"""Published tables: what each row runs, and the published numbers beside it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rscfed_jax.config import SETTINGS, SettingError
 from rscfed_jax.config.files import write_whole
 from rscfed_jax.config.registry import METHODS, metrics
-from rscfed_jax.paper.tables import DECIDED, TABLES, Row, rows_of
+from rscfed_jax.paper.tables import Row, decided_by, find, rows_of
 from rscfed_jax.report.seeds import Moments, moments
 from rscfed_jax.report.tables import as_console, as_csv, as_markdown, percent, seeds_as_text
 from rscfed_jax.runner.sweep import Cell, cells_of, settings_by_method
@@ -16,7 +16,6 @@ from rscfed_jax.storage.run_directory import RunDirectory
 if TYPE_CHECKING:
     from rscfed_jax.runner.build import Objects
 
-PAPER_ROUNDS = 1000
 DATASET = SETTINGS["dataset"].default
 COMPARED = ("accuracy", "auc")  # beside which the paper's numbers stand
 BESIDE = ("precision", "recall")
@@ -54,9 +53,11 @@ def plan(
     A method that is given, by name, by path or as an object, joins the table: it gets a row for each row of the method
     that the table ends with, which is the paper's own.
     """
-    settings = {"rounds": PAPER_ROUNDS} | settings
-    guest = settings.pop("method", None)
-    of_paper = rows_of(table, settings.get("dataset", DATASET))
+    guest = settings.get("method")
+    of_paper = rows_of(table, settings.get("dataset", DATASET), settings)
+    check_settings(table, settings, of_paper)
+    settings = {name: value for name, value in settings.items() if name != "method"}
+    defaults = defaults_of(table, settings)
     rows = [(row, objects and objects._replace(method=None)) for row in of_paper]
     if guest is not None and objects is not None and objects.method is not None:
         raise SettingError("method", guest, "is given as an object as well; give one of them")
@@ -68,7 +69,7 @@ def plan(
     planned = []
     for row, row_objects in rows:
         try:
-            common = of_method(row.settings["method"]) | row.settings
+            common = defaults | row.defaults | of_method(row.settings["method"]) | row.settings
             cells = cells_of(row.name, common, seeds=range(seeds), out=out, check=check, objects=row_objects)
         except SettingError as error:
             raise SettingError("TABLE", table, f"{row.name} does not fit: {error}") from None
@@ -77,7 +78,10 @@ def plan(
 
 
 def _guest_rows(rows: Sequence[Row], name: str, method: str | None) -> list[Row]:
-    """The rows of the table's last method, once more with another one; None: a method that is given as an object."""
+    """The rows of the table's last method, once more with another one; None: a method that is given as an object.
+
+    Rows that change the method's own settings are left out: they are variants of it.
+    """
     if any(row.settings["method"] == name for row in rows):
         raise SettingError("method", name, "is in the table already")
     last = rows[-1].settings["method"]
@@ -88,15 +92,21 @@ def _guest_rows(rows: Sequence[Row], name: str, method: str | None) -> list[Row]
             {},
         )
         for row in rows
-        if row.settings["method"] == last
+        if row.settings["method"] == last and not any(name.startswith(f"{last}_") for name in row.settings)
     ]
 
 
-def check_settings(settings: dict[str, Any]) -> None:
+def defaults_of(table: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the rows of a table have in common unless the user's settings say otherwise."""
+    return find(table).defaults({"dataset": DATASET} | settings)
+
+
+def check_settings(table: str, settings: dict[str, Any], rows: Sequence[Row]) -> None:
     """Refuses settings that the rows decide."""
-    for name in DECIDED:
-        if name in settings and name != "method":
-            raise SettingError(name, settings[name], "is decided by the table's rows")
+    decided = decided_by(table, rows)
+    for name, value in settings.items():
+        if name in decided and name != "method":
+            raise SettingError(name, value, "is decided by the table's rows")
 
 
 def results_of(rows: Sequence[TableRow]) -> list[RowResult]:
@@ -163,18 +173,20 @@ def write_table(table: str, rows: Sequence[TableRow], *, seeds: int, out: str | 
     """Writes table.md, table.csv and curves.png, and returns the table for the console."""
     from rscfed_jax.report.plots import plot_curves
 
-    results, config = results_of(rows), rows[0].cells[0].config
+    results, config, published = results_of(rows), rows[-1].cells[0].config, find(table)
     lines = as_lines(results)
     kept = f", {config.train_fraction:.0%} of every client's samples" if config.train_fraction < 1 else ""
+    notes = [note for dataset, note in published.notes.items() if dataset == config.dataset]
     measured = f"{config.validation:.0%} of the training samples" if config.validation else "the test set"
+    network = f", {config.model}" if "model" in published.defaults({"dataset": config.dataset}) else ""
+    column = "".join(f", --{name.replace('_', '-')} {getattr(config, name)}" for name in published.columns)
     facts = (
-        f"{config.dataset}, preset {config.preset}, {config.rounds} rounds{kept}, "
+        f"{config.dataset}, preset {config.preset}{network}{column}, {config.rounds} rounds{kept}, "
         f"{seeds} seed{'s' if seeds > 1 else ''}; in percent, on {measured}. Ours is the mean of the last five "
         f"evaluations{', over seeds with standard deviation' if seeds > 1 else ''}; best_oracle is the best round, "
-        f"chosen on the same samples. The paper has {PAPER_ROUNDS} rounds on all samples and measures on the test set."
+        f"chosen on the same samples. {' '.join([published.protocol, *notes])}"
     )
-    title = TABLES[table].title
-    out = Path(out)
+    title, out = published.title, Path(out)
     with RunDirectory(out).refusing():
         write_whole(out / "table.md", f"# {title}\n\n{facts}\n\n{as_markdown(lines)}")
         write_whole(out / "table.csv", as_csv(as_full_rows(results)))

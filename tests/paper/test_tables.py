@@ -1,12 +1,13 @@
-"""The tables as lists of rows."""
+"""RSCFed's tables as lists of rows."""
 
 import pytest
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.paper.rscfed import RSCFED_TABLES
 from rscfed_jax.paper.tables import DECIDED, TABLES, rows_of
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", RSCFED_TABLES)
 @pytest.mark.parametrize("dataset", ["svhn", "cifar100", "isic2018", "fashion"])
 def test_every_row_is_a_config_with_a_name_of_its_own(table, dataset):
     rows = rows_of(table, dataset)

@@ -12,6 +12,7 @@ from rscfed_jax.config import SettingError
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.sampling import AllClients
+from rscfed_jax.paper.rscfed import RSCFED_TABLES
 from rscfed_jax.paper.tables import TABLES, Row, Table, rows_of
 from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.sweep import programs_of, run_programs
@@ -162,7 +163,7 @@ def test_a_built_in_method_joins_by_name(tmp_path):
 
 # A program for every number of clients or subsets, or the same methods again for other shapes.
 @pytest.mark.slow
-@pytest.mark.parametrize("table", [table for table in TABLES if table != TABLE])
+@pytest.mark.parametrize("table", [table for table in RSCFED_TABLES if table != TABLE])
 def test_every_other_table_runs(tmp_path, capsys, table):
     # Table 4 has up to 50 clients.
     data = ["--dataset=synthetic:train=700,test=40,classes=3,size=16", f"--warmup-rounds={int(table == 'table1')}"]
