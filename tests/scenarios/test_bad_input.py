@@ -204,7 +204,7 @@ TRAIN = [
     (f"--out {LONG}", "cannot be written"),
     ("--resume=now", "--resume"),
     # Methods and networks of a user's own.
-    ("--method fedprox", "--method fedprox: must be one of fed_consist, fedavg"),
+    ("--method fedprox", "--method fedprox: must be one of cbafed, fed_consist, fedavg"),
     ("--method nowhere.py", "--method nowhere.py: cannot be read: No such file or directory"),
     ("--method ./folder", "--method folder: cannot be read: Is a directory"),
     ("--method m/syntax.py", "--method m/syntax.py: is not a Python file that can be read: line 1: "),
