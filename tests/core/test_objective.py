@@ -8,18 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscfed_jax.config import Config, Hyper
+from rscfed_jax.core.client import log_shares
 from rscfed_jax.core.objective import (
     Batch,
     Step,
     consistency,
     cross_entropy,
     features_and_logits,
+    labeled_loss,
     mean_teacher_loss,
     sharpen,
     teacher_logits,
 )
 from tests import reference
-from tests.helpers import Lookup, TinyNetwork
+from tests.helpers import Echo, Lookup, TinyNetwork, step_of
 
 seeds = st.integers(0, 10**6)
 
@@ -95,3 +97,22 @@ def test_features_are_what_the_classifier_sees_in_evaluation():
 def test_a_network_that_gives_no_features_is_named():
     with pytest.raises(ValueError, match="the network Lookup gives no features"):
         features_and_logits(Lookup(), {"params": jnp.zeros((1, 2, 3))}, 0)
+
+
+def test_balanced_softmax_adds_the_log_shares_of_the_clients_classes(x64):
+    logits, labels = np.random.default_rng(1).normal(size=(6, 5)), np.array([0, 3, -1, 4, 1, 2])
+    counts = np.array([15, 292, 986, 0, 63])
+    model, step = step_of({"student": logits}, labels, teacher=False, prior=log_shares(jnp.asarray(counts)))
+    seen = labels >= 0
+    shifted = logits + np.log(counts / counts.sum() + 1e-12)
+    np.testing.assert_allclose(
+        labeled_loss(jnp.asarray(logits), step), reference.cross_entropy(shifted[seen], labels[seen]), rtol=1e-10
+    )
+    hyper = Hyper.of(Config())
+    np.testing.assert_allclose(
+        mean_teacher_loss(Echo(), model, step, hyper)[0], labeled_loss(jnp.asarray(logits), step), rtol=1e-12
+    )
+    plain = step._replace(prior=None)
+    np.testing.assert_allclose(
+        labeled_loss(jnp.asarray(logits), plain), reference.cross_entropy(logits[seen], labels[seen]), rtol=1e-10
+    )

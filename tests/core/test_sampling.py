@@ -7,7 +7,7 @@ import pytest
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import SAMPLES
-from rscfed_jax.core.sampling import SAMPLERS, AllClients, LabeledClients, RandomSubsets, sampler_of
+from rscfed_jax.core.sampling import SAMPLERS, AllClients, LabeledClients, RandomSubsets, UnlabeledClients, sampler_of
 from tests.helpers import LABELED, Tiny, server_federation
 
 KEY = jax.random.key(0)
@@ -87,3 +87,9 @@ def test_a_server_with_labels_joins_the_clients_unless_it_trains_after_them(samp
 def test_the_server_is_no_client_that_a_subset_could_hold():
     with pytest.raises(SettingError, match="--subset-size 5: must be from 1 to --clients 4"):
         RandomSubsets(1, 5, server_joins=True)(KEY, Tiny(server_federation()).data)
+
+
+def test_unlabeled_clients_are_those_with_a_sample_that_has_no_label(data):
+    assert UnlabeledClients()(KEY, data).tolist() == [[0, 2, 3]]
+    np.testing.assert_array_equal(UnlabeledClients().slots(np.array(LABELED)), [1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(UnlabeledClients().slots(np.ones(3, bool)), 1)  # each holds some of both

@@ -1,5 +1,7 @@
 """Generic tests over the table of all methods, and a line or two about those that need no file of their own."""
 
+import re
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,11 +11,16 @@ import pytest
 from rscfed_jax.config import Config
 from rscfed_jax.core.aggregation import Members
 from rscfed_jax.core.method import Server
+from rscfed_jax.core.program import scan_rounds
 from rscfed_jax.methods.registry import METHODS
 from tests.helpers import Tiny, once
 
 # An untrained network is sure of nothing.
-EASY = {"semifl": {"semifl_threshold": 0.0, "local_epochs": 1}, "feddb": {"local_epochs": 1}}
+EASY = {
+    "semifl": {"semifl_threshold": 0.0, "local_epochs": 1},
+    "feddb": {"local_epochs": 1},
+    "cbafed": {"cbafed_labeled_epochs": 2, "cbafed_local_every": 1},
+}
 
 
 def built(name, **settings):
@@ -84,6 +91,38 @@ def test_the_order_of_clients_does_not_matter_to_the_server(name):
     order = jnp.array([2, 0, 3, 1])
     shuffled = jax.tree.map(lambda leaf: leaf[:, order], (models, members))
     chex.assert_trees_all_close(serve(models, members), serve(*shuffled), atol=1e-5)
+
+
+@pytest.mark.parametrize("labeled", [True, False])
+@pytest.mark.parametrize("name", METHODS)
+def test_one_client_alone_is_its_own_consensus(name, labeled):
+    tiny, algorithm = built(name)
+    method, model = algorithm.method, tiny.state(algorithm).model
+    models, news = jax.tree.map(lambda leaf: leaf[None] + 1, (model, method.zero_news(tiny.network, jnp.float32)))
+    members = Members(jnp.array([9]), jnp.array([labeled]), jnp.array([True]), news)
+    consensus = method.aggregate(models, members, tiny.hyper)
+    np.testing.assert_allclose(consensus.weights, [1], rtol=1e-6)
+    chex.assert_trees_all_close(consensus.model, jax.tree.map(lambda leaf: leaf[0], models), rtol=1e-6)
+
+
+QUICK = ("rscfed", "cbafed")  # one without and one with nearly every part
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in METHODS])
+def test_rounds_by_scan_equal_rounds_one_by_one(rounds, name):
+    tiny, algorithm, start, after, _ = rounds(name)
+    scan = jax.jit(scan_rounds, static_argnames=("algorithm", "rounds"))
+    scanned, _ = scan(algorithm, start, tiny.data, tiny.hyper, rounds=2)
+    chex.assert_trees_all_close(scanned._replace(key=0), after._replace(key=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_round_lowers_for_gpu_and_tpu(name):
+    tiny, algorithm = built(name)
+    state = jax.eval_shape(lambda: tiny.state(algorithm))
+    exported = jax.export.export(once, platforms=["cuda", "tpu"])(algorithm, state, tiny.data, tiny.hyper)
+    assert exported.platforms == ("cuda", "tpu")
+    assert not re.search("callback|infeed|outfeed", exported.mlir_module())
 
 
 def test_sso_is_rscfed_with_beta_zero(rounds):

@@ -7,9 +7,14 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import METHODS as FILES
+from rscfed_jax.config.settings import AGGREGATORS as CONFIG_AGGREGATORS
+from rscfed_jax.core.aggregation import by_data_amount
 from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.method import Separate
+from rscfed_jax.core.robust import median
 from rscfed_jax.core.sampling import SAMPLERS
 from rscfed_jax.methods.registry import METHODS, method_of
+from rscfed_jax.runner.build import Objects
 from tests.helpers import TinyNetwork
 
 
@@ -56,3 +61,27 @@ def test_a_config_that_knows_only_the_hash_of_a_file_asks_for_the_file():
     stored = Config(method="mine", method_hash="0123456789abcdef")
     with pytest.raises(SettingError, match="--method mine: is not built in: give the file it came from"):
         method_of(stored)
+
+
+def test_settings_that_all_methods_share_change_who_takes_part_who_averages_and_which_batches():
+    plain = method_of(Config(method="fixmatch"))
+    combined = method_of(Config(method="fixmatch", sampling="subsets", aggregator="dma", subsets=2, subset_size=4))
+    rscfed = method_of(Config(method="rscfed", subsets=2, subset_size=4))
+    assert (combined.sample, combined.aggregate) == (rscfed.sample, rscfed.aggregate)
+    assert combined.objective == plain.objective
+    assert method_of(Config(method="rscfed", aggregator="mean")).aggregate is by_data_amount
+    mixed = method_of(Config(method="sage", labeled_fraction=0.1, labeled_batch_size=16, batch_size=48))
+    assert mixed.batches == Separate(16, 48)
+
+
+@pytest.mark.parametrize("name", CONFIG_AGGREGATORS)
+def test_every_aggregator_of_the_settings_is_there(name):
+    assert callable(method_of(Config(aggregator=name)).aggregate)
+
+
+def test_settings_change_a_method_that_is_given_as_an_object_too():
+    mine = rj.Method(name="mine", sample=SAMPLERS["all"](Config()))
+    config = rj.Config(sampling="labeled", aggregator="median")
+    changed = Objects(method=mine).method_of(config)
+    assert changed.sample == SAMPLERS["labeled"](config)
+    assert changed.aggregate is median

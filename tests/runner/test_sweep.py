@@ -51,7 +51,9 @@ def test_experiments_share_a_program_whatever_the_numbers_of_hyper():
 @pytest.mark.parametrize("method", METHODS)
 def test_experiments_share_a_program_whatever_the_methods_own_numbers(method):
     for setting in METHOD_FILES.declarations[method].numbers:
-        other = next(value for value in (0.25, 2, True, False) if setting.kind.accepts(value) and value != setting.default)
+        other = next(
+            value for value in (0.25, 2, True, False) if setting.kind.accepts(value) and value != setting.default
+        )
         assert key(method=method, **{setting.name: other}) == key(method=method), setting.name
     assert key(method=method) != key(method="rscfed" if method == "sso" else "sso")
 
