@@ -128,6 +128,7 @@ class Method:
     batches: Mixed | Separate = Mixed()
     prepare: Prepare | None = None
     partners: bool = False  # a batch brings as many samples of the client besides, drawn at random: for mixup
+    features: bool = False  # the objective asks for the network's features: one that gives none is refused
     pseudo_labels: bool = False  # the objective tells pseudo-labels; those of `prepare` are always known
     tally: Callable[[nn.Module, Model], Any] | None = None  # what a client carries through its local steps
     between: Callable[[Pause, Model, Any, Hyper], tuple[Model, Any]] | None = None  # model, tally after an epoch

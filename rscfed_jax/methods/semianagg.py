@@ -29,7 +29,6 @@ from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
 STRONG_VIEW = True
-FEATURES = True
 DEFAULTS = {"lambda_u": 1.0, "balanced_softmax": True, "strong": "torchssl", "warmup_rounds": 21}
 NUMBERS = {
     "threshold": (0.9, "0..1", "confidence of a label that counts for its class, and the largest threshold of a class"),
@@ -47,6 +46,7 @@ def method(config: Config) -> Method:
         teacher="frozen",
         objective=loss,
         pseudo_labels=True,
+        features=True,
         tally=nothing_counted,
         news=similarities_told,
         memory=Anchor(config.image_size),

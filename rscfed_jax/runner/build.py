@@ -24,7 +24,7 @@ from rscfed_jax.core.types import OF_A_CELL, FederatedData, Model, State, TestDa
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.table import test_table, train_table
 from rscfed_jax.methods.registry import method_of, with_settings
-from rscfed_jax.models.registry import model_like, name_of, network_of
+from rscfed_jax.models.registry import feature_size, model_like, name_of, network_of
 from rscfed_jax.runner.stored_model import load_model
 
 
@@ -163,6 +163,9 @@ def build_cells(
     config, dataset = configs[0], federations[0].dataset
     method, network = objects.method_of(config), objects.network_of(config, dataset.classes)
     model = model_like(network, config, dataset.classes)
+    if method.features and feature_size(network, config) is None:
+        reason = f"gives no features, which the method {config.method} needs: docs/extending.md says how it would"
+        raise SettingError("model", config.model, reason)
     axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
     algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].unlabeled.any())
     table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))

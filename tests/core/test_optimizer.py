@@ -73,7 +73,7 @@ def test_a_proximal_client_stays_closer_to_the_model_that_was_sent():
         moved = jax.tree.map(lambda a, b: float(jnp.sum((a - b) ** 2)), after.model["params"], start.model["params"])
         return sum(jax.tree.leaves(moved)) ** 0.5
 
-    assert distance(10.0) < 0.5 * distance(0.0)
+    assert distance(10.0) < 0.9 * distance(0.0)
 
 
 def run_server(name, *, rounds=3, **settings):

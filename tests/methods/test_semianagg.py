@@ -3,14 +3,16 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rscfed_jax.config import Config, Hyper
+import rscfed_jax as rj
+from rscfed_jax.config import Config, Hyper, SettingError
 from rscfed_jax.core.aggregation import Members
 from rscfed_jax.methods.registry import method_of
 from rscfed_jax.methods.semianagg import Anchor, anchored_scores, by_similarity, cosine, flexible_thresholds, loss
-from tests.helpers import Echo, TinyNetwork, step_of
+from tests.helpers import ROOT, SMALL, Echo, TinyNetwork, step_of
 from tests.methods import reference
 
 
@@ -114,3 +116,14 @@ def test_its_defaults():
     config = Config(method="semianagg")
     assert (config.balanced_softmax, config.strong, config.labeled_share) == (True, "torchssl", 0.5)
     assert method_of(config).memory == Anchor(config.image_size)
+
+
+def test_a_network_without_features_is_refused(tmp_path):
+    network = "\n".join(
+        line for line in (ROOT / "tests" / "tiny_network.py").read_text().splitlines() if "sow" not in line
+    )
+    (tmp_path / "mute.py").write_text(network)
+    settings = SMALL | {"model": str(tmp_path / "mute.py"), "method": "semianagg"}
+    with pytest.raises(SettingError, match="--model mute: gives no features, which the method semianagg needs"):
+        rj.train(Config(**settings), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
