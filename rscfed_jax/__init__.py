@@ -33,13 +33,17 @@ _PUBLIC = {
     "core.program": "run_rounds scan_rounds",
     "core.method": "Method Mean Sum Mixed Separate Verdict Pause Server Finish",
     "methods.registry": "METHODS",
-    "core.sampling": "RandomSubsets AllClients LabeledClients",
-    "core.aggregation": "Members Consensus sub_consensus by_data_amount data_shares weighted_mean l2_distance",
-    "core.augment": "weak as_prepared",
+    "core.sampling": "RandomSubsets AllClients LabeledClients UnlabeledClients",
+    "core.aggregation": (
+        "Members Consensus sub_consensus by_data_amount as_equals data_shares weighted_mean l2_distance"
+    ),
+    "core.augment": "weak as_prepared centre",
     "core.randaugment": "strong RandAugment",
     "core.objective": (
-        "Batch Step Told student_logits teacher_logits features_and_logits cross_entropy consistency mean_teacher_loss"
+        "Batch Step Told PseudoLabels student_logits teacher_logits features_and_logits labeled_loss balanced "
+        "cross_entropy consistency mean_teacher_loss"
     ),
+    "core.pseudo_labels": "confident kept_loss",
     "core.metrics": "Metrics evaluate",
     "paper.tables": "rows_of",
     "report.plots": "plot_curves plot_pseudo_labels plot_heatmap plot_partition plot_weights plot_confusion",
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from rscfed_jax.core.aggregation import (
         Consensus,
         Members,
+        as_equals,
         by_data_amount,
         data_shares,
         l2_distance,
@@ -63,24 +68,28 @@ if TYPE_CHECKING:
         weighted_mean,
     )
     from rscfed_jax.core.algorithm import Algorithm
-    from rscfed_jax.core.augment import as_prepared, weak
+    from rscfed_jax.core.augment import as_prepared, centre, weak
     from rscfed_jax.core.method import Finish, Mean, Method, Mixed, Pause, Separate, Server, Sum, Verdict
     from rscfed_jax.core.metrics import Metrics, evaluate
     from rscfed_jax.core.objective import (
         Batch,
+        PseudoLabels,
         Step,
         Told,
+        balanced,
         consistency,
         cross_entropy,
         features_and_logits,
+        labeled_loss,
         mean_teacher_loss,
         student_logits,
         teacher_logits,
     )
     from rscfed_jax.core.program import run_rounds, scan_rounds
+    from rscfed_jax.core.pseudo_labels import confident, kept_loss
     from rscfed_jax.core.randaugment import RandAugment, strong
     from rscfed_jax.core.round import one_round
-    from rscfed_jax.core.sampling import AllClients, LabeledClients, RandomSubsets
+    from rscfed_jax.core.sampling import AllClients, LabeledClients, RandomSubsets, UnlabeledClients
     from rscfed_jax.core.types import FederatedData, Losses, RoundReport, State, TestData
     from rscfed_jax.data.dataset import Dataset
     from rscfed_jax.data.federation import Federation, build_federation
