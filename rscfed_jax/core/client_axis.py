@@ -4,7 +4,6 @@ The only module that knows of devices. Client states are spread over them; a slo
 time for it, so a state travels there and back.
 """
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,13 @@ LARGEST_AUTO_CHUNK = 64
 # Each device holds, for each other, a client's state as it is fetched and its model and state as they are stored.
 EXCHANGED_MODELS = 5  # with teacher and momentum
 EXCHANGED_BYTES = 4 * 2**30  # what CPU devices may take for it together
-FRUGAL_ORDER: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+# What each platform's compiler is told. A jaxlib that does not know an option does without.
+OPTIONS: dict[str, dict[str, Any]] = {
+    # With a client on every core no operations run side by side, so their order may spare the cache.
+    "cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+    # This fusion overflows the compiler's stack for a chunk of clients (libtpu 0.0.42, v5e).
+    "tpu": {"xla_tpu_dot_dot_fusion": False},
+}
 
 Out = TypeVar("Out")
 States = TypeVar("States")
@@ -111,12 +116,15 @@ class ClientAxis:
 
     def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
         """The program for these devices."""
-        if self.mesh is not None and self.mesh.devices.flat[0].platform == "cpu":
-            # With a client on every core no operations run side by side, so their order may spare the cache.
-            # A jaxlib that has another name for this does without.
-            with contextlib.suppress(jax.errors.JaxRuntimeError):
-                return lowered.compile(compiler_options=FRUGAL_ORDER)
-        return lowered.compile()
+        platform = jax.default_backend() if self.mesh is None else self.mesh.devices.flat[0].platform
+        if platform == "cpu" and self.mesh is None:
+            return lowered.compile()
+        try:
+            return lowered.compile(compiler_options=OPTIONS.get(platform))
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            return lowered.compile()
 
     def map(self, function: Callable[..., Out], items: Any, *shared: Any) -> Out:
         """[n, ...] results of `function(item, *shared)`, one item after the other, a part of them on each device."""

@@ -119,7 +119,7 @@ def test_clients_without_a_state_run_as_well():
 
 
 def test_a_compiler_that_does_not_know_the_order_does_without(monkeypatch):
-    monkeypatch.setattr(client_axis, "FRUGAL_ORDER", {"xla_cpu_no_such_option": "X"})
+    monkeypatch.setitem(client_axis.OPTIONS, "cpu", {"xla_cpu_no_such_option": "X"})
     program = axis_of(1, 2).compile(jax.jit(lambda x: x + 1).lower(1))
     assert program(1) == 2
 
