@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rscfed_jax.core.augment import weak
-from rscfed_jax.core.batches import Batches, holding_of, luck_of_samples, random_order
+from rscfed_jax.core.augment import as_prepared, centre, weak
+from rscfed_jax.core.batches import Batches, Prepared, holding_of, luck_of_samples, random_order
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.randaugment import strong
 from rscfed_jax.core.schedule import NOBODY
@@ -98,3 +98,39 @@ def test_the_luck_of_a_sample_does_not_depend_on_its_place_in_a_batch():
     assert together.shape == (3, 3)
     np.testing.assert_array_equal(together[:, 2:], alone[:, :1])
     assert jnp.abs(together[:, 0] - together[:, 1]).max() > 0
+
+
+def batch_of(tiny, client, views, **more):
+    """The first batch of a client in the views of a method."""
+    batches = batches_of(tiny, client, method=Method(views=views, **more))
+    return batches, batches.take(jax.random.key(1), batches.order(jax.random.key(0)), jnp.int32(0), tiny.hyper)
+
+
+def test_the_centre_is_the_same_view_every_time_and_never_flipped(tiny):
+    batches, batch = batch_of(tiny, 3, {"centre": centre})
+    images = tiny.data.images[tiny.data.rows[batches.holding.start + batch.positions]]
+    start = (images.shape[1] - 16 + 1) // 2
+    middle = np.asarray(images)[:, start : start + 16, start : start + 16].transpose(1, 2, 0)
+    red = np.asarray(batch.views["centre"][0] * tiny.data.std[0] + tiny.data.mean[0])
+    np.testing.assert_allclose(red, middle & 255, atol=1e-3)
+
+
+def test_partners_are_samples_of_the_client_drawn_with_replacement(tiny):
+    batches, batch = batch_of(tiny, 0, {"student": weak}, partners=True)  # it holds three samples
+    positions = np.asarray(batch.partner.positions)
+    assert positions.shape == (BATCH,)
+    assert set(positions.tolist()) <= {0, 1, 2}
+    labels = tiny.data.labels[batches.holding.start + positions]
+    np.testing.assert_array_equal(batch.partner.labels, labels)
+    assert batch_of(tiny, 0, {"student": weak})[1].partner is None
+
+
+def test_a_prepared_view_is_that_of_the_preparation_unless_the_sample_has_a_label(tiny):
+    for client in (3, 1):  # without labels, with labels
+        batches, _ = batch_of(tiny, client, {"student": as_prepared})
+        nothing = jnp.zeros(len(tiny.data.positions), jnp.int32)
+        prepared = Prepared(jax.random.key(9), nothing, nothing == 0, (), {}, None)
+        batches = batches._replace(prepared=prepared)
+        positions, valid = jnp.arange(BATCH), jnp.ones(BATCH, bool)
+        views = [batches.look(jax.random.key(key), positions, valid, tiny.hyper).views["student"] for key in (1, 2)]
+        assert bool((views[0] == views[1]).all()) == (not LABELED[client])
