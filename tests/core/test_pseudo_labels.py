@@ -20,8 +20,6 @@ def test_a_label_is_the_most_probable_class_and_is_kept_from_the_threshold_on():
     pseudo = confident(logits, jnp.array([0.7 - 1e-6, 0.6, 0.4]))
     assert pseudo.labels.tolist() == [0, 1, 2]
     assert pseudo.keep.tolist() == [True, False, True]
-    assert (
-        jnp.abs(jax.grad(lambda z: jnp.sum(confident(z, 0.5).keep * jnp.max(z)))(logits)).max() > 0
 
 
 def test_labels_that_are_not_kept_count_as_zero_and_padding_not_at_all(x64):
