@@ -37,7 +37,6 @@ DEFAULTS = {
     "lambda_u": 1.0,
     "local_epochs": 5,
     "server_optimizer": "momentum",
-    "server_lr": 1.0,
     "server_momentum": 0.5,
 }
 NUMBERS = {

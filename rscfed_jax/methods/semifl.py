@@ -28,7 +28,7 @@ from rscfed_jax.methods.fixmatch import supervised_loss
 
 SAMPLES = "unlabeled"
 STRONG_VIEW = True
-DEFAULTS = {"local_epochs": 5, "server_optimizer": "momentum", "server_lr": 1.0, "server_momentum": 0.5}
+DEFAULTS = {"local_epochs": 5, "server_optimizer": "momentum", "server_momentum": 0.5}
 NUMBERS = {
     "threshold": (0.95, "0..1", "confidence from which a pseudo-label counts"),
     "mixup": (0.75, "above 0", "both parameters of the Beta distribution of mixup"),

@@ -119,7 +119,12 @@ TRAIN = [
     ("--attack=", "--attack : must be one of noise"),
     ("--attackers all", "--attackers all: must be one of unlabeled-first, labeled-first, largest-first"),
     ("--attack-scale 0", "--attack-scale 0.0: must be a number above 0"),
-    ("--method fixmatch --image-size 12 --model ./no.py", "--model no.py: cannot be read"),
+    (
+        "--method fixmatch --image-size 8 --model resnet8",
+        "--method fixmatch: has a strong view, which needs --image-size",
+    ),
+    ("--method semifl --labels-at server --server-labels 0", "--server-labels 0: must be a whole number of at least 1"),
+    ("--method semifl --server-labels 9", "--server-labels 9"),
     ("--method semifl --labeled-fraction 0.1 --labeled-batch-size 8", "--method semifl: trains on labels in a phase"),
     ("--labeled-batch-size 8", "--labeled-batch-size 8: is for --labeled-fraction"),
     ("--method cbafed --local-epochs 2", "--method cbafed: has --cbafed-labeled-epochs"),
