@@ -24,9 +24,15 @@ def check_together(config: "Config") -> None:
         raise SettingError("resize", config.resize, f"must be at least --image-size {config.image_size}")
     if config.samples == "subsets" and config.subset_size > config.clients:
         raise SettingError("subset_size", config.subset_size, f"must be from 1 to --clients {config.clients}")
+    if config.samples == "unlabeled" and (config.labeled_clients == config.clients or config.labeled_fraction == 1):
+        setting = "labeled_clients" if config.labeled_fraction is None else "labeled_fraction"
+        reason = f"leaves no unlabeled sample, on which --method {config.method} trains; must be less"
+        raise SettingError(setting, getattr(config, setting), reason)
     if config.labeled_batch_size is not None and config.labeled_fraction is None:
         reason = "is for --labeled-fraction, which gives a client labeled and unlabeled samples"
         raise SettingError("labeled_batch_size", config.labeled_batch_size, reason)
+    if config.server_optimizer == "adam" and config.server_momentum == 1:
+        raise SettingError("server_momentum", 1, "Adam divides by its distance from 1; must be below 1")
     _check_aggregator(config)
     if config.method_file is not None:
         _check_method(config, config.method_file)
@@ -76,10 +82,17 @@ def _check_aggregator(config: "Config") -> None:
         return
     labeled = config.clients if config.labeled_clients is None else config.labeled_clients
     unlabeled = config.clients if config.labeled_clients is None else config.clients - labeled
-    if config.server is not None:  # it joins the clients too, but not in every method
+    if config.server is not None:  # it may join the clients; who really takes part is known when a run is built
         labeled, unlabeled = 1, config.clients
     members = {"subsets": config.subset_size, "all": config.clients, "labeled": labeled, "unlabeled": unlabeled}
-    held, needed = members[config.samples], 2 * config.assumed_attackers + LEAST_HONEST[config.aggregator]
+    check_members(config, members[config.samples] + (config.server is not None))
+
+
+def check_members(config: "Config", held: int) -> None:
+    """Refuses a robust aggregator of `held` models that are too few for it."""
+    if config.aggregator not in LEAST_HONEST:
+        return
+    needed = 2 * config.assumed_attackers + LEAST_HONEST[config.aggregator]
     if held < needed:
         reason = (
             f"needs at least {needed} models to withstand --assumed-attackers {config.assumed_attackers}, "

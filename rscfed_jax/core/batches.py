@@ -11,7 +11,7 @@ import numpy as np
 from rscfed_jax.config import Hyper
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.augment import MovingView, as_prepared, centre, cropped, normalise, weak
-from rscfed_jax.core.method import Separate
+from rscfed_jax.core.method import Labeled, Separate
 from rscfed_jax.core.objective import Batch, PseudoLabels, Step
 from rscfed_jax.core.types import Array, FederatedData
 
@@ -61,6 +61,8 @@ class Batches(NamedTuple):
     def _kept(self) -> Array:
         """[P] whether there is a sample at each position that the client trains on."""
         there = self.data.positions < self.holding.size
+        if isinstance(self.algorithm.method.batches, Labeled):
+            return there & self._labeled
         return there if self.prepared is None else there & self.prepared.keep
 
     @property
@@ -70,7 +72,8 @@ class Batches(NamedTuple):
 
     def _count(self) -> Array:
         """How many samples the client trains on."""
-        return self.holding.size if self.prepared is None else jnp.sum(self._kept, dtype=jnp.int32)
+        all_of_them = self.prepared is None and not isinstance(self.algorithm.method.batches, Labeled)
+        return self.holding.size if all_of_them else jnp.sum(self._kept, dtype=jnp.int32)
 
     def _count_by_kind(self) -> tuple[Array, Array]:
         """How many of them have a visible label, and how many have none."""

@@ -124,7 +124,8 @@ def train_client(
         if means := [name for name in batches.prepared.news if not isinstance(kinds.get(name), Sum)]:
             raise ValueError(f"the news {means[0]} of `prepare` must be declared as a Sum")
         news = added(news, batches.prepared.news)
-        judged = judged + batches.prepared.judged
+        if not method.pseudo_labels:  # else the objective's labels are those that count
+            judged = judged + batches.prepared.judged
     return model, after, (jax.tree.map(mean, losses), news, judged)
 
 

@@ -61,6 +61,11 @@ class Separate:
         return by_others + by_labeled * (others == 0)
 
 
+@dataclasses.dataclass(frozen=True)
+class Labeled:
+    """Batches of the samples with a visible label alone, of the size that `--batch-size` says."""
+
+
 class Verdict(NamedTuple):
     """What `prepare` says of the B samples of a batch. Samples with a visible label are kept with that label."""
 
@@ -125,11 +130,11 @@ class Method:
     warmup: Aggregate = by_data_amount  # the same for the labeled clients of the warm-up
     views: Any = dataclasses.field(default_factory=lambda: {"student": weak, "teacher": weak})  # augmentations by name
     objective: Objective = mean_teacher_loss
-    batches: Mixed | Separate = Mixed()
+    batches: Mixed | Separate | Labeled = Mixed()
     prepare: Prepare | None = None
     partners: bool = False  # a batch brings as many samples of the client besides, drawn at random: for mixup
     features: bool = False  # the objective asks for the network's features: one that gives none is refused
-    pseudo_labels: bool = False  # the objective tells pseudo-labels; those of `prepare` are always known
+    pseudo_labels: bool = False  # the objective tells pseudo-labels; otherwise those of `prepare` are judged
     tally: Callable[[nn.Module, Model], Any] | None = None  # what a client carries through its local steps
     between: Callable[[Pause, Model, Any, Hyper], tuple[Model, Any]] | None = None  # model, tally after an epoch
     teacher: Teacher = "ema"  # none, the client's own average, or the frozen model that was sent

@@ -1,11 +1,13 @@
 """Parts that methods with pseudo-labels share: which label a model is sure of, and the loss on those that are kept."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from rscfed_jax.core.objective import Batch, PseudoLabels
-from rscfed_jax.core.types import Array
+from rscfed_jax.config import Hyper
+from rscfed_jax.core.objective import Batch, PseudoLabels, Step, Told, labeled_loss, student_logits
+from rscfed_jax.core.types import Array, Losses, Model
 
 
 def confident(logits: Array, threshold: Array) -> PseudoLabels:
@@ -17,6 +19,15 @@ def confident(logits: Array, threshold: Array) -> PseudoLabels:
 def hidden(batch: Batch) -> Array:
     """[B] which samples are there without a visible label."""
     return batch.valid & (batch.labels < 0)
+
+
+def supervised_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
+    """Cross-entropy on the visible labels of the weak view alone, as in a warm-up."""
+    del hyper
+    batch = step.batch
+    logits, stats = student_logits(network, model, batch.views["weak"], batch.valid)
+    labeled = labeled_loss(logits, step)
+    return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)))
 
 
 def weak_if_labeled(batch: Batch) -> Array:

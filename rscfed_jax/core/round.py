@@ -13,12 +13,12 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client import train_slot
 from rscfed_jax.core.client_axis import CLIENTS, ClientAxis
 from rscfed_jax.core.faults import NO_FAULTS
-from rscfed_jax.core.method import Mixed, Server
+from rscfed_jax.core.method import Labeled, Server
 from rscfed_jax.core.optimizer import init_client, server_step
 from rscfed_jax.core.repeat import share
 from rscfed_jax.core.sampling import LabeledClients
 from rscfed_jax.core.schedule import NOBODY
-from rscfed_jax.core.trees import all_finite
+from rscfed_jax.core.trees import all_finite, choose
 from rscfed_jax.core.types import (
     Array,
     Broadcast,
@@ -86,7 +86,9 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     consensus = jax.vmap(method.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
     model, memory, optimizer = global_mean(consensus, state.model), state.memory, state.optimizer
     if algorithm.server is not None:
-        model, optimizer = server_step(algorithm.server, optimizer, state.model, model, hyper)
+        stepped = server_step(algorithm.server, optimizer, state.model, model, hyper)
+        # Momentum alone must not move a model that nobody had a say in.
+        model, optimizer = choose(jnp.any(consensus.weights > 0), stepped, (model, optimizer))
     if method.serve is not None:
         model, memory = method.serve(Server(state.round, state.model, model, memory), members, hyper)
     down, up = models_sent(algorithm, subsets, trained, data)
@@ -166,7 +168,7 @@ def second_phase(
         algorithm.method,
         objective=finish.objective or algorithm.method.objective,
         teacher="none",
-        batches=Mixed(),
+        batches=Labeled(),
         prepare=None,
         partners=False,
         pseudo_labels=False,
@@ -178,7 +180,8 @@ def second_phase(
     subsets = LabeledClients()(broadcast.key, data)
     broadcast = broadcast._replace(key=jax.random.fold_in(broadcast.key, FINISH))
     trained, clients = train_subsets(alone, broadcast.key, subsets, clients, broadcast, data, hyper)
-    members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy)
+    labels = jnp.sum(data.class_counts, axis=1)
+    members = Members(labels[subsets], data.labeled[subsets], trained.healthy)
     consensus: Consensus = jax.vmap(finish.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
     travels = subsets.size if algorithm.server_id is None else 0  # a server that holds the labels sends itself nothing
     return global_mean(consensus, broadcast.model), clients, jnp.int32(travels)

@@ -9,6 +9,7 @@ Numbers are those of its code. Each part can be switched off, as in its ablation
   residual connection begins anew in each.
 - Without a warm-up the first round has the thresholds of balanced classes, and the server's record is the model after
   that round.
+- Classes are counted over the clients that take part in a round, once for each subset that drew them.
 - Its cap is 0.9 on SVHN and ISIC, and 0.95 elsewhere, which is the default here.
 - Optimiser and learning rates are those of the other methods: 0.021 for unlabeled clients instead of 0.02.
 """

@@ -10,6 +10,7 @@ code. Choices:
   batches are those of the other methods; its code has one batch of all labeled and one of all kept samples.
 - Made for clients that each hold some labels. A client without unlabeled samples has no such estimate: it is averaged
   by data amount and has, with its like, half of the weight by default.
+- The strong view is FixMatch's RandAugment (`--strong`); its code has a variant of full strength.
 - In its code the weights are 100 times the softmax of themselves after a step, which keeps them close to equal.
 """
 
@@ -22,12 +23,19 @@ import jax.numpy as jnp
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.aggregation import Consensus, Members, by_data_amount, with_scores
 from rscfed_jax.core.augment import weak
-from rscfed_jax.core.method import Method, News, Sum, Verdict
-from rscfed_jax.core.objective import PseudoLabels, Step, Told, labeled_loss, student_logits, teacher_logits
-from rscfed_jax.core.pseudo_labels import hidden, kept_loss, weak_if_labeled
+from rscfed_jax.core.method import Method, News, Pause, Sum, Verdict
+from rscfed_jax.core.objective import (
+    PseudoLabels,
+    Step,
+    Told,
+    cross_entropy,
+    labeled_loss,
+    student_logits,
+    teacher_logits,
+)
+from rscfed_jax.core.pseudo_labels import confident, hidden, supervised_loss, weak_if_labeled
 from rscfed_jax.core.randaugment import STRONG_VIEWS
 from rscfed_jax.core.types import Array, Losses, Model
-from rscfed_jax.methods.fixmatch import supervised_loss
 
 SAMPLES = "all"
 STRONG_VIEW = True
@@ -35,6 +43,8 @@ STEPS = 100  # of the search for the weights
 NESTEROV = 1.9  # what a first step with Nesterov's momentum of 0.9 takes of a gradient; its code takes first steps only
 DEFAULTS = {
     "lambda_u": 1.0,
+    "labeled_share": 0.5,
+    "labeled_multiplier": 1.0,
     "local_epochs": 5,
     "server_optimizer": "momentum",
     "server_momentum": 0.5,
@@ -48,10 +58,13 @@ NUMBERS = {
 
 
 class Preference(NamedTuple):
-    """The mean prediction of a client as it trains."""
+    """The mean prediction of a client as it trains: that of the epoch's start, mixed with the epoch's kept samples."""
 
-    mean: Array  # [classes]
-    begun: Array  # 1 once it differs from that of `prepare`
+    mean: Array  # [classes] as of now
+    at_start: Array  # [classes] as of the epoch's start
+    total: Array  # [classes] sum of the predictions of the epoch's kept samples
+    number: Array  # of them
+    begun: Array  # 0 before the first step, when it is that of `prepare`
 
 
 def method(config: Config) -> Method:
@@ -64,6 +77,7 @@ def method(config: Config) -> Method:
         objective=loss,
         pseudo_labels=True,
         tally=no_preference,
+        between=next_epoch,
         news=preference_told,
     )
 
@@ -88,33 +102,42 @@ def mean_prediction(sums: dict[str, Array]) -> Array:
 def no_preference(network: nn.Module, model: Model) -> Preference:
     """Before the first step."""
     del model
-    return Preference(jnp.zeros(network.classes), jnp.zeros(()))
+    nothing = jnp.zeros(network.classes)
+    return Preference(nothing, nothing, nothing, jnp.zeros(()), jnp.zeros(()))
+
+
+def next_epoch(pause: Pause, model: Model, tally: Preference, hyper: Hyper) -> tuple[Model, Preference]:
+    """The mean prediction that an epoch ends with is the start of the next."""
+    del pause, hyper
+    return model, tally._replace(at_start=tally.mean, total=tally.total * 0, number=tally.number * 0)
 
 
 def debiased(logits: Array, preference: Array, *, threshold: Array) -> PseudoLabels:
     """Labels of predictions [B, classes] divided by the client's mean prediction [classes], kept where sure."""
-    probabilities = jax.nn.softmax(logits - jnp.log(jnp.maximum(preference, 1e-12)))
-    return PseudoLabels(jnp.argmax(probabilities, axis=1), jnp.max(probabilities, axis=1) >= threshold)
+    return confident(logits - jnp.log(jnp.maximum(preference, 1e-12)), threshold)
 
 
 def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
-    """Cross-entropy on visible labels and on strong views with debiased labels.
+    """Cross-entropy on visible labels, and on strong views over the kept debiased labels.
 
-    The mean prediction follows that of the kept samples; what it changes is told, so that the sum is all its change.
+    The mean prediction follows that of the kept samples; each change is told, so that their sum is all its change.
     """
     batch, own = step.batch, hyper.own
     if step.teacher is None:
         return supervised_loss(network, model, step, hyper)
-    at_start = mean_prediction(step.statistics)
+    prepared, tally = mean_prediction(step.statistics), step.tally
     logits, stats = student_logits(network, model, weak_if_labeled(batch), batch.valid)
-    pseudo = debiased(teacher_logits(network, step.teacher, batch.views["weak"]), at_start, threshold=own["threshold"])
-    labeled, unlabeled = labeled_loss(logits, step), kept_loss(logits, pseudo, batch)
-    before = jnp.where(step.tally.begun > 0, step.tally.mean, at_start)
-    kept = (hidden(batch) & pseudo.keep)[:, None]
-    seen = jnp.sum(jax.nn.softmax(jax.lax.stop_gradient(logits)) * kept, axis=0) / jnp.maximum(jnp.sum(kept), 1)
-    after = jnp.where(jnp.any(kept), own["keep"] * before + (1 - own["keep"]) * seen, before)
-    tally = Preference(after.astype(step.tally.mean.dtype), jnp.ones_like(step.tally.begun))
-    told = Told(stats, Losses(labeled, unlabeled), {"change": after - before}, tally, pseudo)
+    pseudo = debiased(teacher_logits(network, step.teacher, batch.views["weak"]), prepared, threshold=own["threshold"])
+    kept = hidden(batch) & pseudo.keep
+    labeled, unlabeled = labeled_loss(logits, step), cross_entropy(logits, pseudo.labels, kept)
+    before, at_start = (jnp.where(tally.begun > 0, part, prepared) for part in (tally.mean, tally.at_start))
+    probabilities = jax.nn.softmax(jax.lax.stop_gradient(logits))
+    total, number = tally.total + jnp.sum(probabilities * kept[:, None], axis=0), tally.number + jnp.sum(kept)
+    mixed = own["keep"] * at_start + (1 - own["keep"]) * total / jnp.maximum(number, 1)
+    mean = jnp.where(number > 0, mixed, at_start)
+    after = Preference(mean, at_start, total, number, jnp.ones_like(tally.begun))
+    after = Preference(*(new.astype(old.dtype) for new, old in zip(after, tally, strict=True)))
+    told = Told(stats, Losses(labeled, unlabeled), {"change": mean - before}, after, pseudo)
     return labeled + hyper.lambda_u * unlabeled, told
 
 
@@ -126,6 +149,7 @@ def preference_told(network: nn.Module) -> dict[str, News]:
 def balancing_weights(preferences: Array, counted: Array, own: dict[str, Array]) -> Array:
     """[K] weights with which mean predictions [K, classes] come close to uniform; none for members not `counted`."""
     number = jnp.maximum(jnp.sum(counted), 1)
+    preferences = jnp.where(counted[:, None], preferences, 0)  # zero times what a broken client told may be NaN
 
     def step(_: Array, weights: Array) -> Array:
         off = jnp.sum(preferences * weights[:, None], axis=0) - 1 / preferences.shape[1]

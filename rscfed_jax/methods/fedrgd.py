@@ -6,6 +6,7 @@ Data 2021. https://arxiv.org/abs/2008.11364
 Numbers are those of the paper: two groups, threshold 0.95 on the client's own predictions, all models of a group count
 equally. Choices:
 - Every client starts a round from the mean of the groups; in the paper, a group's clients start from their group's.
+- A labeled client trains once in a round, and its model is in every group (`--repeat share`).
 - Groups have the same size: of clients that cannot be dealt evenly, some sit a round out, others each time.
 - Networks are those of the other methods; the paper has group normalisation in place of batch normalisation.
 """
@@ -26,7 +27,7 @@ from rscfed_jax.methods.fixmatch import FixMatchLoss
 
 SAMPLES = "all"
 STRONG_VIEW = True
-DEFAULTS = {"lambda_u": 1.0, "labeled_share": "off", "labeled_multiplier": 1.0}
+DEFAULTS = {"lambda_u": 1.0, "labeled_share": "off", "labeled_multiplier": 1.0, "repeat": "share"}
 NUMBERS = {"threshold": (0.95, "0..1", "confidence from which a pseudo-label counts")}
 CHOICES = {"groups": (2, "whole 1..", "disjoint groups that the clients without labels are dealt to in a round")}
 REFUSES = {"labeled_fraction": "needs clients that hold no labels, to be dealt into groups"}

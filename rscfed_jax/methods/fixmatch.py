@@ -16,19 +16,18 @@ their FedProx + FixMatch. Choices:
 from dataclasses import dataclass
 
 import flax.linen as nn
-import jax.numpy as jnp
 
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.augment import weak
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.objective import Step, Told, labeled_loss, student_logits, teacher_logits
-from rscfed_jax.core.pseudo_labels import confident, kept_loss, weak_if_labeled
+from rscfed_jax.core.pseudo_labels import confident, kept_loss, supervised_loss, weak_if_labeled
 from rscfed_jax.core.randaugment import STRONG_VIEWS
 from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
 STRONG_VIEW = True
-DEFAULTS = {"lambda_u": 1.0}
+DEFAULTS = {"lambda_u": 1.0, "labeled_share": 0.5, "labeled_multiplier": 1.0}
 NUMBERS = {"threshold": (0.95, "0..1", "confidence from which a pseudo-label counts")}
 CHOICES = {"labels": ("global", "global|own", "who labels: the model that was sent, or the one in training")}
 
@@ -48,7 +47,6 @@ class FixMatchLoss:
     """Cross-entropy on visible labels, and on the strong views of samples whose label the model is sure of."""
 
     own_labels: bool = False
-    threshold: str = "threshold"  # the method's number that it is
 
     def __call__(self, network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
         """The loss of a batch with the views `weak` and `strong`."""
@@ -60,15 +58,6 @@ class FixMatchLoss:
             on_weak = student_logits(network, model, batch.views["weak"], batch.valid)[0]
         else:
             on_weak = teacher_logits(network, step.teacher, batch.views["weak"])
-        pseudo = confident(on_weak, hyper.own[self.threshold])
+        pseudo = confident(on_weak, hyper.own["threshold"])
         labeled, unlabeled = labeled_loss(logits, step), kept_loss(logits, pseudo, batch)
         return labeled + hyper.lambda_u * unlabeled, Told(stats, Losses(labeled, unlabeled), pseudo=pseudo)
-
-
-def supervised_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
-    """Cross-entropy on the visible labels of the weak view alone."""
-    del hyper
-    batch = step.batch
-    logits, stats = student_logits(network, model, batch.views["weak"], batch.valid)
-    labeled = labeled_loss(logits, step)
-    return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)))

@@ -19,14 +19,13 @@ from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.augment import weak
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.objective import PseudoLabels, Step, Told, labeled_loss, student_logits, teacher_logits
-from rscfed_jax.core.pseudo_labels import confident, mean_over_hidden, weak_if_labeled
+from rscfed_jax.core.pseudo_labels import confident, mean_over_hidden, supervised_loss, weak_if_labeled
 from rscfed_jax.core.randaugment import STRONG_VIEWS
 from rscfed_jax.core.types import Array, Losses, Model
-from rscfed_jax.methods.fixmatch import supervised_loss
 
 SAMPLES = "all"
 STRONG_VIEW = True
-DEFAULTS = {"lambda_u": 1.0}
+DEFAULTS = {"lambda_u": 1.0, "labeled_share": 0.5, "labeled_multiplier": 1.0}
 NUMBERS = {
     "threshold": (0.95, "0..1", "confidence from which a pseudo-label counts"),
     "half": (0.05, "above 0", "difference of confidences at which both labels count half"),

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.aggregation import Consensus, Members, by_data_amount, with_scores
 from rscfed_jax.core.augment import centre, weak
-from rscfed_jax.core.method import Method, News, Sum
+from rscfed_jax.core.method import Method, News, Pause, Sum
 from rscfed_jax.core.objective import PseudoLabels, Step, Told, features_and_logits, labeled_loss, student_logits
 from rscfed_jax.core.pseudo_labels import hidden, kept_loss
 from rscfed_jax.core.randaugment import STRONG_VIEWS
@@ -29,7 +29,14 @@ from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
 STRONG_VIEW = True
-DEFAULTS = {"lambda_u": 1.0, "balanced_softmax": True, "strong": "torchssl", "warmup_rounds": 21}
+DEFAULTS = {
+    "lambda_u": 1.0,
+    "balanced_softmax": True,
+    "strong": "torchssl",
+    "labeled_share": 0.5,
+    "labeled_multiplier": 1.0,
+    "warmup_rounds": 21,
+}
 NUMBERS = {
     "threshold": (0.9, "0..1", "confidence of a label that counts for its class, and the largest threshold of a class"),
     "flexible": (True, "true|false", "classes with few such labels have lower thresholds"),
@@ -48,6 +55,7 @@ def method(config: Config) -> Method:
         pseudo_labels=True,
         features=True,
         tally=nothing_counted,
+        between=count_anew,
         news=similarities_told,
         memory=Anchor(config.image_size),
     )
@@ -67,9 +75,15 @@ class Anchor:
 
 
 def nothing_counted(network: nn.Module, model: Model) -> Array:
-    """[classes] confident labels of the round so far."""
+    """[classes] confident labels of the epoch so far."""
     del model
     return jnp.zeros(network.classes)
+
+
+def count_anew(pause: Pause, model: Model, counts: Array, hyper: Hyper) -> tuple[Model, Array]:
+    """Counts begin anew in each epoch."""
+    del pause, hyper
+    return model, jnp.zeros_like(counts)
 
 
 def flexible_thresholds(counts: Array, size: Array, *, threshold: Array) -> Array:

@@ -9,6 +9,8 @@ with a strong view and mixup (Beta 0.75), a client without a sure label left out
 - Labels are at the server (`--labels-at server`), or at labeled clients, which then take the server's part: all of them
   train on from the mean, and their models are averaged by data amount.
 - Optimiser, batches and learning rates are those of the other methods (`--cosine-rounds` for its schedule).
+- The strong view is FixMatch's RandAugment (`--strong`); its code has a variant of full strength.
+- Clients that hold some labels use them in both phases, without a balanced softmax in the first.
 - Batch statistics are averaged like parameters; its code has the server compute them anew from all data.
 """
 
@@ -21,10 +23,9 @@ from rscfed_jax.core.aggregation import Consensus, Members, as_equals
 from rscfed_jax.core.augment import weak
 from rscfed_jax.core.method import Finish, Method, News, Sum, Verdict
 from rscfed_jax.core.objective import Batch, Step, Told, cross_entropy, student_logits, teacher_logits
-from rscfed_jax.core.pseudo_labels import confident, hidden
+from rscfed_jax.core.pseudo_labels import confident, hidden, supervised_loss
 from rscfed_jax.core.randaugment import STRONG_VIEWS
 from rscfed_jax.core.types import Array, Losses, Model
-from rscfed_jax.methods.fixmatch import supervised_loss
 
 SAMPLES = "unlabeled"
 STRONG_VIEW = True
@@ -86,8 +87,10 @@ def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Ar
     on_mixed = share * cross_entropy(mixed, batch.pseudo_labels, batch.valid)
     on_mixed += (1 - share) * cross_entropy(mixed, batch.partner.pseudo_labels, batch.valid)
     whole = on_strong + hyper.own["mixup_factor"] * on_mixed
-    labeled = cross_entropy(logits, batch.pseudo_labels, batch.valid & ~hidden(batch))
-    return whole, Told(stats, Losses(labeled, whole))
+    labeled, unlabeled = (
+        cross_entropy(logits, batch.pseudo_labels, mask) for mask in (batch.valid & ~hidden(batch), hidden(batch))
+    )
+    return whole, Told(stats, Losses(labeled, unlabeled))
 
 
 def mixture(batch: Batch, partner: Batch, share: Array) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.config import Config, Hyper, SettingError
+from rscfed_jax.config.checks import check_members
 from rscfed_jax.config.registry import METHODS, NO_FILE
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import GRID, ClientAxis
@@ -169,6 +170,9 @@ def build_cells(
     axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
     algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].unlabeled.any())
     table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))
+    assert method.sample is not None
+    sample = jax.vmap(method.sample, in_axes=(None, OF_A_CELL))
+    check_members(config, jax.eval_shape(sample, jax.random.key(0), table).shape[-1])
     hypers = [Hyper.of(config) for config in configs]
     hyper = axis.place(jax.tree.map(lambda *numbers: np.array(numbers, np.float32), *hypers), GRID)
     seeds = axis.place(np.array([config.seed for config in configs], np.int32), GRID)

@@ -125,7 +125,7 @@ def steps_per_round(config: Config, method: Method, sizes: np.ndarray, labels: n
         slots = np.minimum(slots, 1)
     steps = float((slots * local_steps(config, method, sizes, labels)).sum())
     if method.finish is not None:
-        steps += method.finish.epochs * float((-(-sizes // config.batch_size))[labels > 0].sum())
+        steps += method.finish.epochs * float((-(-labels // config.batch_size)).sum())
     return steps
 
 

@@ -1,11 +1,13 @@
 """How a client's numbers move; twenty steps beside PyTorch are in test_client.py."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rscfed_jax.config import Config, Hyper
+from rscfed_jax.core.faults import Faults
 from rscfed_jax.core.optimizer import (
     SERVER_OPTIMIZERS,
     clip_by_global_norm,
@@ -121,3 +123,11 @@ def test_a_round_keeps_the_servers_state(name):
     assert jax.eval_shape(lambda: after) == jax.eval_shape(lambda: start)
     assert bool(report.finite)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(after.optimizer)) > 0
+
+
+def test_momentum_alone_does_not_move_a_model_that_nobody_had_a_say_in():
+    tiny = Tiny(server_optimizer="momentum", drop_rate=0.0)
+    algorithm = tiny.algorithm(server=SERVER_OPTIMIZERS["momentum"], faults=Faults(drops=True))
+    after, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
+    silent, _ = once(algorithm, after, tiny.data, tiny.hyper._replace(drop_rate=jnp.float32(1)))
+    chex.assert_trees_all_equal((silent.model, silent.optimizer), (after.model, after.optimizer))

@@ -93,6 +93,28 @@ def test_the_order_of_clients_does_not_matter_to_the_server(name):
     chex.assert_trees_all_close(serve(models, members), serve(*shuffled), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_broken_client_tells_changes_nothing(name):
+    tiny, algorithm = built(name)
+    method, model = algorithm.method, tiny.state(algorithm).model
+    memory = method.memory(tiny.network, model)
+
+    def served(told):
+        models, news = jax.tree.map(
+            lambda leaf: jnp.ones((1, 4, *leaf.shape)), (model, method.zero_news(tiny.network, jnp.float32))
+        )
+        news = jax.tree.map(lambda leaf: leaf.at[:, 2].set(told), news)
+        labeled, healthy = jnp.array([[True, False, False, False]]), jnp.array([[True, True, False, True]])
+        members = Members(jnp.array([[9, 5, 7, 8]]), labeled, healthy, news)
+        consensus = jax.vmap(method.aggregate, in_axes=(0, 0, None))(models, members, tiny.hyper)
+        assert consensus.weights[0, 2] == 0
+        if method.serve is None:
+            return consensus.weights
+        return consensus.weights, method.serve(Server(jnp.int32(3), model, model, memory), members, tiny.hyper)
+
+    chex.assert_trees_all_equal(served(1.0), served(jnp.nan))
+
+
 @pytest.mark.parametrize("labeled", [True, False])
 @pytest.mark.parametrize("name", METHODS)
 def test_one_client_alone_is_its_own_consensus(name, labeled):

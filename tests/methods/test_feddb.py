@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.aggregation import Members
 from rscfed_jax.methods.feddb import (
-    Preference,
     balancing,
     balancing_weights,
     debiased,
     loss,
     mean_prediction,
+    next_epoch,
+    no_preference,
     predictions,
 )
 from tests.helpers import Echo, step_of
@@ -54,22 +55,37 @@ def test_the_loss_and_the_change_of_the_mean_prediction_match_the_source(x64):
     labels = np.array([2, -1, -1, -1, -1, -1, -1, -1])
     mean = reference.softmax(draw(3, 1))[0]
     statistics = {"predicted": jnp.asarray(mean) * 70, "unlabeled": jnp.float64(70)}
-    tally = Preference(jnp.zeros(5), jnp.zeros(()))
+    tally = no_preference(Echo(), None)
     views = {"weak": draw(0), "strong": draw(1)}
     model, step = step_of(views, labels, bias=bias, statistics=statistics, tally=tally)
     total, told = loss(Echo(), model, step, hyper)
     p = reference.debiased(draw(0)[1:] + bias, mean)
     kept = p.max(axis=1) >= 0.97
     assert 0 < kept.sum() < 7
-    unlabeled = (reference.cross_entropies(draw(1)[1:], p.argmax(axis=1)) * kept).mean()
+    unlabeled = reference.cross_entropies(draw(1)[1:][kept], p[kept].argmax(axis=1)).mean()
     np.testing.assert_allclose(told.losses.consistency, unlabeled, rtol=1e-10)
     np.testing.assert_allclose(total, unlabeled + reference.cross_entropies(draw(0)[:1], [2])[0], rtol=1e-10)
     seen = reference.softmax(draw(1)[1:][kept]).mean(axis=0)
     np.testing.assert_allclose(told.tally.mean, 0.5 * mean + 0.5 * seen, rtol=1e-10)
     np.testing.assert_allclose(mean + told.news["change"], told.tally.mean, rtol=1e-10)
-    _, step = step_of(views, labels, bias=bias, statistics=statistics, tally=told.tally)
-    again = loss(Echo(), model, step, hyper)[1]
-    np.testing.assert_allclose(again.tally.mean, 0.25 * mean + 0.75 * seen, rtol=1e-10)
+    changes = told.news["change"]
+    for tally, expected in (
+        (told.tally, 0.5 * mean + 0.5 * seen),  # the same batch again in the same epoch
+        (next_epoch(None, None, told.tally, hyper)[1], 0.25 * mean + 0.75 * seen),  # in the next one
+    ):
+        _, step = step_of(views, labels, bias=bias, statistics=statistics, tally=tally)
+        again = loss(Echo(), model, step, hyper)[1]
+        np.testing.assert_allclose(again.tally.mean, expected, rtol=1e-10)
+    np.testing.assert_allclose(mean + changes + again.news["change"], again.tally.mean, rtol=1e-10)
+
+
+def test_a_mean_prediction_without_kept_samples_stays(x64):
+    statistics = {"predicted": jnp.arange(1.0, 6), "unlabeled": jnp.float64(15)}
+    views, hyper = {"weak": draw(0), "strong": draw(1)}, hyper_of(feddb_threshold=1.0)
+    model, step = step_of(views, np.full(8, -1), statistics=statistics, tally=no_preference(Echo(), None))
+    told = loss(Echo(), model, step, hyper)[1]
+    np.testing.assert_allclose(told.tally.mean, np.arange(1, 6) / 15)
+    assert not told.news["change"].any()
 
 
 @given(st.integers(0, 10**6))
@@ -80,6 +96,8 @@ def test_the_weights_match_the_sources_search(seed):
         weights = balancing_weights(jnp.asarray(preferences), jnp.asarray(counted), hyper_of().own)
         np.testing.assert_allclose(weights[counted], reference.balancing_weights(preferences[counted]), rtol=1e-9)
         assert weights[2] == 0
+        broken = balancing_weights(jnp.asarray(preferences).at[2].set(jnp.nan), jnp.asarray(counted), hyper_of().own)
+        np.testing.assert_array_equal(broken, weights)
 
 
 def test_clients_without_unlabeled_samples_keep_their_share(x64):

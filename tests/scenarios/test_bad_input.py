@@ -124,6 +124,12 @@ TRAIN = [
         "--method fixmatch: has a strong view, which needs --image-size",
     ),
     ("--method semifl --labels-at server --server-labels 0", "--server-labels 0: must be a whole number of at least 1"),
+    (
+        "--method semifl --labeled-clients 10",
+        "--labeled-clients 10: leaves no unlabeled sample, on which --method semifl",
+    ),
+    ("--sampling unlabeled --labeled-fraction 1", "--labeled-fraction 1.0: leaves no unlabeled sample"),
+    ("--server-optimizer adam --server-momentum 1", "--server-momentum 1: Adam divides by its distance from 1"),
     ("--method semifl --server-labels 9", "--server-labels 9"),
     ("--method semifl --labeled-fraction 0.1 --labeled-batch-size 8", "--method semifl: trains on labels in a phase"),
     ("--labeled-batch-size 8", "--labeled-batch-size 8: is for --labeled-fraction"),
