@@ -211,6 +211,13 @@ class Lookup:
         return (logits, {}) if mutable is not None else logits
 
 
+def with_permuted_truth(data):
+    """The data with the truth of the unlabeled samples in another order."""
+    truth, hidden = np.array(data.truth), np.array(data.labels) < 0
+    truth[hidden] = np.random.default_rng(1).permutation(truth[hidden])
+    return data._replace(truth=jnp.asarray(truth))
+
+
 class Echo:
     """A network whose logits are its images [classes, 1, 1, B], plus its parameters [classes]; features are both."""
 

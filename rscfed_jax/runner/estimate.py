@@ -7,40 +7,25 @@ the number of steps. Memory is counted from shapes; what a chunk of clients take
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.algorithm import Algorithm
-from rscfed_jax.core.client import train_step
-from rscfed_jax.core.client_axis import ClientAxis
 from rscfed_jax.core.method import Method, Separate
-from rscfed_jax.core.objective import Batch, Step
-from rscfed_jax.core.optimizer import init_client
 from rscfed_jax.core.schedule import waves_of
 from rscfed_jax.data.federation import Federation
-from rscfed_jax.models.registry import model_like
 from rscfed_jax.report.tables import as_console
-from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, tree_bytes
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, tree_bytes
 from rscfed_jax.runner.holdings import holdings
+from rscfed_jax.runner.step_cost import Parts, StepCost, measure_step, step_flops
 
 CLIENT_COUNTS = (10, 50, 500, 10_000)
 BYTES_PER_PIXEL = 4
-SECONDS_PER_STEP = 0.007  # of a client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
-# What a compilation for its count alone does not need: machine code that is fast.
-QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
-
-
-class StepCost(NamedTuple):
-    """One client's local step, as XLA counts it."""
-
-    flops: float
-    bytes_first: int  # memory that it works in, for a chunk of one client
-    bytes_more: int  # and for each further client of the chunk
+SECONDS_PER_STEP = 0.007  # of an RSCFed client, simple CNN and batch 64 on two CPU cores: benchmarks/round_time.py
+MEASURED_FLOPS = 308e6  # that such a step has
 
 
 @dataclass(frozen=True)
@@ -69,41 +54,10 @@ class Estimate:
         return rounds * self.flops_per_round / flops_per_second / 3600
 
 
-class Parts(NamedTuple):
-    """What an estimate asks: the static parts of an experiment, and the shapes of its model."""
-
-    algorithm: Algorithm
-    model: Any
-
-    @classmethod
-    def of(cls, config: Config, federation: Federation, objects: Objects) -> "Parts":
-        """The parts of a config."""
-        classes = federation.dataset.classes
-        network = objects.network_of(config, classes)
-        model = model_like(network, config, classes)
-        axis = ClientAxis.create(config.chunk, config.devices, model_bytes=tree_bytes(model))
-        method = objects.method_of(config)
-        algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=federation.unlabeled.any())
-        return cls(algorithm, model)
-
-    def client_bytes(self, config: Config) -> int:
-        """Bytes that a client keeps from one selection to the next."""
-        if config.client_state == "fresh":
-            return 0
-        hyper, with_teacher = Hyper.of(config), self.algorithm.with_teacher
-        return tree_bytes(jax.eval_shape(lambda: init_client(_zeros(self.model), hyper, with_teacher=with_teacher)))
-
-
 def slots_of(method: Method, labeled: np.ndarray) -> np.ndarray:
     """[N] how often each client trains in a round, on average; `labeled` [N] says who holds labels."""
     ask = getattr(method.sample, "slots", None)
     return np.ones(len(labeled)) if ask is None else ask(labeled)  # a sampler of a user's own need not say
-
-
-def batch_size(config: Config, method: Method) -> int:
-    """Samples in a batch."""
-    kind = method.batches
-    return kind.labeled + kind.unlabeled if isinstance(kind, Separate) else config.batch_size
 
 
 def local_steps(config: Config, method: Method, sizes: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -130,10 +84,15 @@ def steps_per_round(config: Config, method: Method, sizes: np.ndarray, labels: n
 
 
 def run_seconds(config: Config, federation: Federation, *, objects: Objects = NO_OBJECTS) -> float:
-    """A guess at the time of a run from its client steps; only the simple CNN on two CPU cores was measured."""
+    """A guess at the time of a run on two CPU cores, where only a step of the simple CNN was measured.
+
+    Other steps are taken to need as much longer as they have more arithmetic.
+    """
     method, sizes, labels = objects.method_of(config), federation.sizes, federation.label_counts.sum(axis=1)
     warmup = config.warmup_rounds * float(local_steps(config, method, sizes, labels)[labels > 0].sum())
-    return (config.rounds * steps_per_round(config, method, sizes, labels) + warmup) * SECONDS_PER_STEP
+    flops = step_flops(config, federation.dataset.classes, Parts.of(config, federation, objects), objects=objects)
+    steps = config.rounds * steps_per_round(config, method, sizes, labels) + warmup
+    return steps * SECONDS_PER_STEP * flops / MEASURED_FLOPS
 
 
 def image_bytes(config: Config, federation: Federation) -> int:
@@ -168,51 +127,6 @@ def estimate(config: Config, federation: Federation, parts: Parts, step_flops: f
         bytes_down=min(models, clients) * model_bytes,
         bytes_up=models * model_bytes,
     )
-
-
-def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects = NO_OBJECTS) -> StepCost:
-    """Compiles one local step for one client and for two, and asks XLA what they take."""
-    network = objects.network_of(config.replace(conv="plain"), classes) if objects.network is None else objects.network
-    method = parts.algorithm.method
-    size = batch_size(config, method)
-    algorithm = Algorithm(method, network, config.image_size, size)
-    model = _zeros(parts.model)
-    hyper = jax.tree.map(jnp.float32, Hyper.of(config))
-    view = jnp.zeros((3, config.image_size, config.image_size, size), network.dtype)
-    labels = jnp.zeros(size, jnp.int32)
-    views = {name: view for name, _ in method.views}
-    batch = Batch(views, labels, jnp.ones(size, bool), labels, None if method.prepare is None else labels)
-    if method.partners:
-        batch = batch._replace(partner=batch)
-    client = init_client(model, hyper, with_teacher=algorithm.with_teacher)
-
-    def step(model: Any, client: Any, batch: Batch) -> Any:
-        now = Step(
-            key=jax.random.key(0),
-            batch=batch,
-            teacher=model if method.teacher == "frozen" else None,
-            sent=model,
-            round=jnp.int32(0),
-            memory=method.memory(network, model),
-            size=jnp.int32(size),
-            class_counts=jnp.zeros(classes, jnp.int32),
-            prior=jnp.zeros(classes) if config.balanced_softmax else None,
-            tally=None if method.tally is None else method.tally(network, model),
-        )
-        if method.prepare is not None:  # each sample is asked about once in an epoch, as it is trained on once
-            now = now._replace(statistics=method.prepare(network, now, hyper).statistics)
-        return train_step(algorithm, model, client, now, hyper.lr_labeled, hyper)
-
-    counts = []
-    for chunk in (1, 2):
-        arguments = jax.tree.map(partial(_repeated, times=chunk), (model, client, batch))
-        program = jax.jit(jax.vmap(step)).lower(*arguments).compile(compiler_options=QUICKLY)
-        memory: Any = program.memory_analysis()
-        cost: Any = program.cost_analysis()
-        taken = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
-        counts.append((cost["flops"], taken))
-    (flops, first), (_, second) = counts
-    return StepCost(flops, first, max(second - first, 1))
 
 
 def largest_chunk(step: StepCost, taken: Estimate, budget: float) -> int:
@@ -287,11 +201,3 @@ def _size(number: float) -> str:
             return f"{number:.4g} {unit}"
         number /= 1024
     raise AssertionError
-
-
-def _zeros(like: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-
-
-def _repeated(leaf: jax.Array, *, times: int) -> jax.Array:
-    return jnp.broadcast_to(leaf, (times, *leaf.shape))

@@ -189,7 +189,7 @@ def describe(programs: Sequence[Program], runs: int) -> Iterator[str]:
     waiting = sum(len(program.cells) for program in programs)
     yield (
         f"{runs} runs, {runs - waiting} of them finished; {len(programs)} programs; "
-        f"about {hours:.2f} h for the simple CNN on two CPU cores"
+        f"about {hours:.2f} h on two CPU cores, by arithmetic"
     )
 
 

@@ -13,13 +13,14 @@ from rscfed_jax.core.aggregation import Members
 from rscfed_jax.core.method import Server
 from rscfed_jax.core.program import scan_rounds
 from rscfed_jax.methods.registry import METHODS
-from tests.helpers import Tiny, once
+from tests.helpers import Tiny, once, with_permuted_truth
 
 # An untrained network is sure of nothing.
 EASY = {
-    "semifl": {"semifl_threshold": 0.0, "local_epochs": 1},
-    "feddb": {"local_epochs": 1},
-    "cbafed": {"cbafed_labeled_epochs": 2, "cbafed_local_every": 1},
+    **{name: {f"{name}_threshold": 0.0} for name in ("fedrgd", "fixmatch", "sage", "semianagg")},
+    **{name: {f"{name}_threshold": 0.0, "local_epochs": 1} for name in ("feddb", "semifl")},
+    "cbafed": {"cbafed_base": 0.0, "cbafed_labeled_epochs": 2, "cbafed_local_every": 1},
+    "fedirm": {"fedirm_confidence": 0.0},
 }
 
 
@@ -56,6 +57,21 @@ def test_rounds_keep_the_shapes_of_the_state_and_move_a_finite_model(rounds, nam
     np.testing.assert_allclose(report.weights.sum(axis=1), 1, atol=1e-5)
     moved = jax.tree.map(lambda new, old: float(jnp.abs(new - old).max()), after.model, start.model)
     assert max(jax.tree.leaves(moved)) > 1e-4
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_model_depends_on_a_hidden_label(rounds, name):
+    tiny, algorithm, state, after, report = rounds(name)
+    other = with_permuted_truth(tiny.data)
+    for _ in range(2):
+        state, judged_anew = once(algorithm, state, other, tiny.hyper)
+    chex.assert_trees_all_equal(state._replace(key=0), after._replace(key=0))
+    chex.assert_trees_all_equal(judged_anew._replace(judged=None), report._replace(judged=None))
+    if algorithm.method.judged:
+        seen, kept, right = np.asarray(report.judged).sum(axis=0)
+        assert seen >= kept > 0  # pseudo-labels were trained on
+        assert kept >= right
+        assert (judged_anew.judged != report.judged).any()
 
 
 @pytest.mark.parametrize("name", METHODS)

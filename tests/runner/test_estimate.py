@@ -14,9 +14,8 @@ from rscfed_jax.data.federation import build_federation
 from rscfed_jax.runner import estimate as estimates
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, build_simulation, tree_bytes
 from rscfed_jax.runner.estimate import (
+    MEASURED_FLOPS,
     SECONDS_PER_STEP,
-    Parts,
-    StepCost,
     as_lines,
     largest_chunk,
     program_bytes,
@@ -24,6 +23,7 @@ from rscfed_jax.runner.estimate import (
     slots_of,
     steps_per_round,
 )
+from rscfed_jax.runner.step_cost import Parts, StepCost, step_flops
 from tests.helpers import SMALL, FixedSubsets, TinyNetwork
 
 CONFIG = Config(**SMALL | {"dataset": "fashion", "gamma": 0.8, "train_fraction": 0.05})
@@ -85,7 +85,17 @@ def test_the_time_of_a_run_is_that_of_its_steps_with_the_warm_up():
     steps = -(-FEDERATION.sizes // 16)
     config = CONFIG.replace(method="fed_consist", rounds=5, warmup_rounds=3)
     expected = 5 * steps.sum() + 3 * steps[FEDERATION.labeled].sum()
-    assert run_seconds(config, FEDERATION) == pytest.approx(expected * SECONDS_PER_STEP)
+    flops = step_flops(config, 10, Parts.of(config, FEDERATION, NO_OBJECTS))
+    seconds = SECONDS_PER_STEP * flops / MEASURED_FLOPS
+    assert run_seconds(config, FEDERATION) == pytest.approx(expected * seconds)
+
+
+def test_the_measured_step_has_the_arithmetic_that_others_are_compared_with():
+    config = Config(train_fraction=0.05)
+    parts = Parts.of(config, build_federation(config), NO_OBJECTS)
+    assert step_flops(config, 10, parts) == pytest.approx(MEASURED_FLOPS, rel=0.02)
+    larger = config.replace(batch_size=128)
+    assert step_flops(larger, 10, parts) == pytest.approx(2 * MEASURED_FLOPS, rel=0.02)
 
 
 def test_the_largest_chunk_fills_the_memory_that_is_left():
