@@ -86,13 +86,19 @@ def read(name: str, seed: int, file: str) -> Any:
 
 
 def mean_curve(name: str, seeds: list[int]) -> list[dict[str, Any]]:
-    """Evaluated rounds with the mean over seeds of every number that all of them have."""
+    """Evaluated rounds with the mean over seeds of every number, and of every number of a list."""
     runs = [read(name, seed, "metrics.jsonl") for seed in seeds]
-    curve = []
-    for records in zip(*runs, strict=True):
-        numbers = [key for key in records[0] if all(isinstance(record.get(key), int | float) for record in records)]
-        curve.append({key: fmean(record[key] for record in records) for key in numbers})
-    return curve
+    return [
+        {key: mean([record.get(key) for record in records]) for key in records[0]}
+        for records in zip(*runs, strict=True)
+    ]
+
+
+def mean(values: list[Any]) -> Any:
+    """The mean of numbers, or of lists of numbers, None where one of them is unknown."""
+    if all(isinstance(value, list) for value in values):
+        return [mean(list(parts)) for parts in zip(*values, strict=False)]
+    return fmean(values) if all(isinstance(value, int | float) for value in values) else None
 
 
 def as_table(rows: dict[str, Any], seeds: int) -> str:

@@ -20,6 +20,8 @@ from rscfed_jax.report.tables import as_text
 from rscfed_jax.storage.records import BY_CLASS, PSEUDO_LABELS
 
 MOST_NUMBERS = 400  # that are written into the fields of a heat map
+COLOURS = 10  # of lines, after which they come again
+LINE_STYLES = ("-", "--", ":")
 SMALL = 7.0  # size of the numbers in a heat map, in points
 MOST_LETTERS = 14  # of a class's name beside an axis
 
@@ -93,11 +95,12 @@ def _without_none(values: Sequence[float | None]) -> list[float]:
 
 def draw_curves(axes: Axes, curves: Iterable[Curve], *, metric: str, xlabel: str = "Round") -> None:
     """A line for each curve, with a band of its deviation."""
-    for curve in curves:
+    for number, curve in enumerate(curves):
         x, mean, deviation = (np.asarray(values, float) for values in curve[1:])
         marker = "." if len(x) < 60 else ""
         # A name that begins with an underscore would be left out of the legend.
-        (line,) = axes.plot(x, mean, label=curve.name.lstrip("_"), linewidth=1.6, marker=marker)
+        style = LINE_STYLES[number // COLOURS % len(LINE_STYLES)]
+        (line,) = axes.plot(x, mean, style, label=curve.name.lstrip("_"), linewidth=1.6, marker=marker)
         if deviation.any():
             axes.fill_between(x, mean - deviation, mean + deviation, alpha=0.16, color=line.get_color(), lw=0)
     axes.set(xlabel=xlabel, ylabel=PSEUDO_LABELS.get(metric) or _test(metric))
