@@ -3,10 +3,17 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
 from rscfed_jax.config import Hyper
-from rscfed_jax.core.objective import Batch, PseudoLabels, Step, Told, labeled_loss, student_logits
+from rscfed_jax.core.objective import (
+    Batch,
+    PseudoLabels,
+    Step,
+    Told,
+    cross_entropies,
+    labeled_loss,
+    student_logits,
+)
 from rscfed_jax.core.types import Array, Losses, Model
 
 
@@ -37,7 +44,7 @@ def weak_if_labeled(batch: Batch) -> Array:
 
 def kept_loss(logits: Array, pseudo: PseudoLabels, batch: Batch) -> Array:
     """Cross-entropy on kept pseudo-labels, the mean over all unlabeled samples; those not kept count as zero."""
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, pseudo.labels)
+    losses = cross_entropies(logits, pseudo.labels)
     return mean_over_hidden(losses * pseudo.keep, batch)
 
 

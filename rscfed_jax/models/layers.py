@@ -19,6 +19,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
+from rscfed_jax.models.plain_conv import plain_conv
+
 
 def uniform_by_fan_in(fan_in: int) -> Callable[..., Array]:
     """PyTorch's default initialiser of kernels and biases: uniform within 1/sqrt(fan_in)."""
@@ -55,8 +57,8 @@ class ConvMaxPool(nn.Module):
         shape = (self.kernel_size, self.kernel_size, channels, self.features)
         kernel = self.param("kernel", initialise, shape, self.param_dtype)
         bias = self.param("bias", initialise, (self.features,), self.param_dtype)
-        blocks = CONV_FORMS[self.form](x.astype(self.dtype), kernel.astype(self.dtype))
-        return max_of_four(blocks) + bias.astype(self.dtype)[:, None, None, None]
+        pooled = POOLED_FORMS[self.form](x.astype(self.dtype), kernel.astype(self.dtype))
+        return pooled + bias.astype(self.dtype)[:, None, None, None]
 
 
 class Conv(nn.Module):
@@ -83,36 +85,34 @@ class Conv(nn.Module):
         return convolve(x.astype(self.dtype), kernel.astype(self.dtype), stride=self.stride, padding=self.padding)
 
 
-def plain_blocks(x: Array, kernel: Array) -> Array:
-    """[4, O, H'/2, W'/2, B] outputs of XLA's own convolution, in blocks of 2x2."""
-    out = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("CHWN", "HWIO", "CHWN"))
-    return to_blocks(out)
+def plain_pooled(x: Array, kernel: Array) -> Array:
+    """[O, H'/2, W'/2, B] maxima over 2x2 outputs of XLA's own convolution."""
+    return max_of_blocks(plain_conv(x, kernel))
 
 
-def matmul_blocks(x: Array, kernel: Array) -> Array:
-    """[4, O, H'/2, W'/2, B] outputs by matrix products, in blocks of 2x2."""
+def matmul_pooled(x: Array, kernel: Array) -> Array:
+    """[O, H'/2, W'/2, B] maxima over 2x2 outputs that matrix products compute in blocks."""
     channels, height, width, batch = x.shape
     deep = to_blocks(x).reshape(4 * channels, height // 2, width // 2, batch)
     out = matmul_conv(deep, to_block_kernel(kernel))
-    return out.reshape(4, kernel.shape[3], *out.shape[1:])
+    return max_of_four(out.reshape(4, kernel.shape[3], *out.shape[1:]))
 
 
-def auto_blocks(x: Array, kernel: Array) -> Array:
+def auto_pooled(x: Array, kernel: Array) -> Array:
     """The form that suits the platform, chosen when the program is lowered for it."""
-    return jax.lax.platform_dependent(x, kernel, cpu=matmul_blocks, default=plain_blocks)
+    return jax.lax.platform_dependent(x, kernel, cpu=matmul_pooled, default=plain_pooled)
 
 
-CONV_FORMS: dict[str, Callable[[Array, Array], Array]] = {
-    "auto": auto_blocks,
-    "matmul": matmul_blocks,
-    "plain": plain_blocks,
+POOLED_FORMS: dict[str, Callable[[Array, Array], Array]] = {
+    "auto": auto_pooled,
+    "matmul": matmul_pooled,
+    "plain": plain_pooled,
 }
 
 
 def plain_strided(x: Array, kernel: Array, *, stride: int, padding: int) -> Array:
     """[O, H', W', B] outputs of XLA's own convolution."""
-    pads = ((padding, padding), (padding, padding))
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=("CHWN", "HWIO", "CHWN"))
+    return plain_conv(x, kernel, stride, padding)
 
 
 def matmul_strided(x: Array, kernel: Array, *, stride: int, padding: int) -> Array:
@@ -242,3 +242,27 @@ def _max_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array]:
 
 
 max_of_four.defvjp(_max_forward, _max_backward)
+
+
+@jax.custom_vjp
+def max_of_blocks(x: Array) -> Array:
+    """[C, H, W, B] to [C, H/2, W/2, B]: `max_of_four` of the 2x2 blocks, as one pass over the array each way."""
+    return _blocks_forward(x)[0]
+
+
+def _blocks_forward(x: Array) -> tuple[Array, Array]:
+    """Also which of the four is the first of the largest."""
+    a, b, c, d = (x[:, i::2, j::2] for i in range(2) for j in range(2))
+    largest = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+    first = jnp.where(a == largest, 0, jnp.where(b == largest, 1, jnp.where(c == largest, 2, 3))).astype(jnp.int8)
+    return largest, first
+
+
+def _blocks_backward(first: Array, grad: Array) -> tuple[Array]:
+    channels, height, width, batch = grad.shape
+    places = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
+    spread = jnp.where(first[:, :, None, :, None] == places, grad[:, :, None, :, None], 0)
+    return (spread.reshape(channels, 2 * height, 2 * width, batch),)
+
+
+max_of_blocks.defvjp(_blocks_forward, _blocks_backward)

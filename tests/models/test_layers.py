@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from rscfed_jax.models.layers import (
-    CONV_FORMS,
+    POOLED_FORMS,
     STRIDED_FORMS,
     Conv,
     ConvMaxPool,
     matmul_conv,
+    max_of_blocks,
     max_of_four,
     to_blocks,
     uniform_by_fan_in,
@@ -146,6 +147,16 @@ def test_the_gradient_of_equal_maxima_goes_to_the_first():
     np.testing.assert_array_equal(grad[:, 0, 0, 0], [[1, 0], [0, 0], [0, 10], [0, 0]])
 
 
+def test_both_ways_to_pool_agree_to_the_bit_in_values_and_gradients():
+    x = jax.random.randint(jax.random.key(0), (3, 6, 8, 5), 0, 3).astype(jnp.float32)  # with many equal maxima
+    weights = jax.random.normal(jax.random.key(1), (3, 3, 4, 5))
+
+    def results(pool):
+        return jax.value_and_grad(lambda x: jnp.sum(pool(x) * weights))(x)
+
+    chex.assert_trees_all_equal(results(max_of_blocks), results(lambda x: max_of_four(to_blocks(x))))
+
+
 def test_blocks_are_in_reading_order():
     image = jnp.arange(16.0).reshape(1, 4, 4, 1)
     np.testing.assert_array_equal(to_blocks(image)[:, 0, 0, 0, 0], [0, 1, 4, 5])
@@ -155,7 +166,7 @@ def test_blocks_are_in_reading_order():
 def test_the_form_is_chosen_for_the_platform_that_a_program_is_lowered_for(platform, form):
     kernel, x = jnp.zeros((3, 3, 2, 4)), jnp.zeros((2, 6, 6, 2))
     strided = partial(STRIDED_FORMS["auto"], stride=2, padding=1)
-    for convolve in (CONV_FORMS["auto"], strided):
+    for convolve in (POOLED_FORMS["auto"], strided):
         text = jax.export.export(jax.jit(convolve), platforms=[platform])(x, kernel).mlir_module()
         assert ("stablehlo.convolution" in text) == (form == "plain")
 
