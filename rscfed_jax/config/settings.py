@@ -22,7 +22,15 @@ class Settings:
     data_dir: str | None = _setting(
         None, PATH, "the folder that holds the data set (default: data; npz: and folder: the current one)", "data"
     )
-    download: bool = _setting(False, SWITCH, "let TFDS prepare a data set that is not found; needs TensorFlow", "data")
+    download: bool = _setting(
+        False, SWITCH, "fetch the files of svhn, cifar10 or cifar100 into --data-dir if they are not there", "data"
+    )
+    download_from: str = _setting(
+        "official",
+        one_of("official", "tfds"),
+        "where --download gets a data set: the authors' server, or TFDS, which needs TensorFlow to prepare it",
+        "data",
+    )
     split: str = _setting(
         "lesion", one_of("lesion", "image"), "isic2018: split by lesion, or image by image as the paper", "data"
     )

@@ -53,10 +53,11 @@ def refuse_file(config: Config, path: Path) -> Refuse:
     return lambda reason: SettingError("dataset", config.dataset, f"{path}: {reason}")
 
 
-def not_found(config: Config, files: str, *, also: str = "") -> SettingError:
-    """The error that says which files to put where."""
+def not_found(config: Config, files: str, *, source: str, also: str = "") -> SettingError:
+    """The error that says which files to put where, and where to get them."""
     places = " or ".join(map(str, folders(config)))
-    return SettingError("dataset", config.dataset, f"not found in {places} (--data-dir); put {files} there{also}")
+    reason = f"not found in {places} (--data-dir); put {files} there, from {source}{also}"
+    return SettingError("dataset", config.dataset, reason)
 
 
 def hold_out(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
