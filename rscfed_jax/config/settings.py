@@ -87,6 +87,13 @@ class Settings:
         "Dirichlet distribution of their own, --gamma being for the unlabeled ones",
         "federation",
     )
+    partition: str = _setting(
+        None,
+        or_word(one_of("drawn", "natural"), None),
+        "who holds which samples: as drawn by the flags below, or as the data set itself says "
+        "(default: natural for npz: and folder: data that name their clients)",
+        "federation",
+    )
     gamma: float | str | None = _setting(
         None,
         or_word(or_word(number(above=0), "iid"), None),
