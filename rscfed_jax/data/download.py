@@ -21,6 +21,7 @@ TIMEOUT = (10.0, 30.0)  # seconds to wait for a connection, and for the next byt
 ATTEMPTS = 3  # in a row that bring next to nothing
 WORTH_IT = 2**20  # bytes of an attempt that does not count as one of those
 PAUSE = 1.0  # seconds before the second attempt; doubled for each one after it
+SECONDS_BETWEEN_LINES = 10.0  # where no bar is shown
 
 
 class Published(NamedTuple):
@@ -91,6 +92,7 @@ class _Transfer:
     def __init__(self, file: Published):
         self.file = file
         self.done = 0  # bytes
+        self.last_line = time.perf_counter()
         console = Console(stderr=True)
         columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         self.bar = Progress(TextColumn(file.name), *columns, console=console, disable=not console.is_terminal)
@@ -109,8 +111,7 @@ class _Transfer:
 
         path = Path(output_file)
         path.unlink()  # made for its owner alone; made anew, it gets the usual permissions
-        if self.bar.disable:
-            _say(f"downloading {url}, {self.file.size / 1e6:.0f} MB")
+        self._say(f"downloading {url}, {self.file.size / 1e6:.0f} MB")
         in_vain = 0
         while True:
             before = self.done
@@ -125,8 +126,7 @@ class _Transfer:
             in_vain = 0 if self.done - before >= WORTH_IT else in_vain + 1
             if in_vain == ATTEMPTS:
                 raise failure
-            if self.bar.disable:
-                _say(f"{self.file.name} failed after {self.done / 1e6:.1f} MB; trying again")
+            self._say(f"{self.file.name} failed after {self.done / 1e6:.1f} MB; trying again")
             time.sleep(PAUSE * 2 ** max(in_vain - 1, 0))
 
     def _attempt(self, url: str, path: Path) -> None:
@@ -141,9 +141,20 @@ class _Transfer:
                 for piece in response.iter_content(PIECE):
                     target.write(piece)
                     self.done += len(piece)
-                    self.bar.update(self.task, completed=self.done)
+                    self._show()
                 target.flush()
                 os.fsync(target.fileno())  # or a power loss could leave the name with nothing in it
+
+    def _show(self) -> None:
+        self.bar.update(self.task, completed=self.done)
+        if time.perf_counter() - self.last_line > SECONDS_BETWEEN_LINES:
+            self._say(f"{self.file.name}: {self.done / 1e6:.1f} of {self.file.size / 1e6:.1f} MB")
+
+    def _say(self, text: str) -> None:
+        """A line for a reader who sees no bar."""
+        if self.bar.disable:
+            self.last_line = time.perf_counter()
+            _say(text)
 
 
 def _say(text: str) -> None:

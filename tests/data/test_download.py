@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import io
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ import time
 import numpy as np
 import pooch
 import pytest
+from rich.console import Console
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data import download
@@ -38,6 +40,18 @@ def test_files_that_are_missing_are_fetched_and_others_left_alone(server, tmp_pa
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.mat": CONTENT, "b.mat": b"mine"}
     assert server.asked == [("a.mat", None)]
     assert capsys.readouterr().err == f"downloading {files[0].url}, 0 MB\n"
+
+
+def test_progress_is_a_bar_on_a_terminal_and_now_and_then_a_line_elsewhere(server, tmp_path, monkeypatch, capsys):
+    file = server.publish("a.mat", CONTENT)
+    monkeypatch.setattr(download, "SECONDS_BETWEEN_LINES", 0.0)
+    fetch(CONFIG, [file], tmp_path / "one")
+    assert "a.mat: 0.3 of 0.3 MB\n" in capsys.readouterr().err
+    shown = io.StringIO()
+    monkeypatch.setattr(download, "Console", lambda **_: Console(file=shown, force_terminal=True, width=100))
+    fetch(CONFIG, [file], tmp_path / "two")
+    assert "300.0/300.0 kB" in shown.getvalue()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_file_gets_the_permissions_that_files_usually_have(server, tmp_path):
