@@ -67,17 +67,19 @@ def _fetch(config: Config, missing: Sequence[Published], folder: Path) -> None:
         reason = f"{file.name} cannot be downloaded: {why}; put {urls} into {folder} (--data-dir) by hand"
         return SettingError("dataset", config.dataset, reason)
 
+    transfer = _Transfer(file)
     try:
-        with _workplace(file, folder) as place, _silent(pooch.get_logger()), _Transfer(file) as transfer:
+        with _workplace(file, folder) as place:
             if (folder / file.name).exists():  # another process was first
                 return
-            pooch.retrieve(file.url, f"md5:{file.md5}", file.name, place, downloader=transfer)
+            with transfer, _silent(pooch.get_logger()):
+                pooch.retrieve(file.url, f"md5:{file.md5}", file.name, place, downloader=transfer)
             (place / file.name).replace(folder / file.name)
     except requests.HTTPError as error:
         raise refuse(f"the server answers {str(error).partition(' for url')[0]}") from None
     except requests.RequestException as error:
         if isinstance(error, requests.ConnectionError) and not transfer.done:
-            raise refuse("no connection to the server") from None
+            raise refuse(f"no connection to the server ({type(error).__name__})") from None
         raise refuse(f"it broke off after {transfer.done / 1e6:.1f} of {file.size / 1e6:.1f} MB") from None
     except ValueError:  # pooch's, of a checksum that differs
         raise refuse(f"what the server sends is another file, its md5 is not {file.md5}") from None
@@ -97,10 +99,9 @@ class _Transfer:
         columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         self.bar = Progress(TextColumn(file.name), *columns, console=console, disable=not console.is_terminal)
 
-    def __enter__(self) -> "_Transfer":
+    def __enter__(self) -> None:
         self.bar.start()
         self.task = self.bar.add_task("", total=self.file.size)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()

@@ -132,7 +132,7 @@ def test_without_network_one_line_names_every_file_and_its_place(server, tmp_pat
     files = [server.publish(name, CONTENT) for name in ("a.mat", "b.mat")]
     server.server_close()
     message = str(refusal(files, tmp_path / "data"))
-    assert "a.mat cannot be downloaded: no connection to the server; " in message
+    assert "a.mat cannot be downloaded: no connection to the server (ConnectionError); " in message
     assert f"put {files[0].url} and {files[1].url} into {tmp_path / 'data'} (--data-dir) by hand" in message
     assert "\n" not in message
     assert list(tmp_path.iterdir()) == []

@@ -103,9 +103,9 @@ def test_the_right_number_of_clients_may_be_given(settings):
 
 
 def test_validation_takes_a_part_of_each_client_and_never_all(settings):
-    federation = build_federation(rj.Config(**settings, validation=0.5))
-    assert federation.sizes.tolist() == [1, 6, 15, 3]
-    assert len(federation.dataset.test_labels) == 25
+    federation = build_federation(rj.Config(**settings, validation=0.9))
+    assert federation.sizes.tolist() == [1, 1, 3, 1]
+    assert len(federation.dataset.test_labels) == 44
 
 
 def test_a_data_set_made_in_python_names_its_clients():

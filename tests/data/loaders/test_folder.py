@@ -4,6 +4,7 @@ import pytest
 from PIL import Image
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import load_dataset
 from tests.data.picture_files import write_classes, write_picture
 
@@ -66,6 +67,8 @@ def test_a_folder_for_each_client_says_who_holds_what(tmp_path):
     assert data.train_labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert data.train_clients.tolist() == ["anna"] * 10 + ["ben"] * 5
     assert data.test_labels.tolist() == [1, 2]
+    federation = build_federation(config)
+    assert (federation.client_names, federation.class_counts.tolist()) == (("anna", "ben"), [[5, 5, 0], [0, 0, 5]])
 
 
 def test_without_a_test_folder_a_fifth_of_each_client_is_held_out(tmp_path):
