@@ -236,7 +236,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     else:
         config = load_config(arguments.path, setting="PATH").replace(**settings)
     dataset = dataset_of(config)
-    if not settings:
+    if not settings.keys() - {"download", "download_from"}:
         _check_same_test(arguments.path, config, dataset)
     start_jax()
     from rscfed_jax.api import evaluate_run

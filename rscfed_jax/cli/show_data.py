@@ -53,6 +53,7 @@ def print_partition(federation: Federation) -> None:
     width = max(5, len(str(counts.max())) + 1)
     shown = range(min(federation.dataset.classes, MOST_CLASSES))
     print(f"{'client':>6} {'labels':>6} {'size':>6}  " + "".join(f"{label:>{width}}" for label in shown))
-    for name, visible, count in zip(federation.names, federation.label_visible, counts, strict=True):
+    called = [*federation.client_names, *[""] * (len(counts) - len(federation.client_names))]
+    for name, visible, count, own in zip(federation.names, federation.label_visible, counts, called, strict=True):
         row = "".join(f"{count[label]:>{width}}" for label in shown)
-        print(f"{name:>6} {visible.sum():>6} {len(visible):>6}  {row}")
+        print(f"{name:>6} {visible.sum():>6} {len(visible):>6}  {row}  {own}".rstrip())

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 SMALLEST_STRONG_SIDE = 16  # of an image that RandAugment and cutout leave something of
 # Fewest members of a subset, beyond twice the attackers, that an aggregator works with.
 LEAST_HONEST = {"trimmed_mean": 1, "krum": 3, "multi_krum": 3}
+OF_A_DRAW = ("gamma", "classes_per_client", "partition_file", "labeled_gamma", "min_client_size")
 
 
 def check_together(config: "Config") -> None:
@@ -60,7 +61,19 @@ def _check_labels(config: "Config") -> None:
         raise SettingError("labeled_clients", config.labeled_clients, f"must be from 1 to --clients {config.clients}")
 
 
+def wrong_clients(dataset: str, named: int) -> str:
+    """Why a number of clients does not fit a data set that names its own."""
+    return f"{dataset} says which of {named} clients holds each sample; must be {named}, or give --partition drawn"
+
+
 def _check_partition(config: "Config") -> None:
+    if config.partition == "natural":
+        for name in OF_A_DRAW:
+            if (value := getattr(config, name)) not in (None, SETTINGS[name].default):
+                reason = (
+                    f"{config.dataset} says which client holds each sample; leave it out, or give --partition drawn"
+                )
+                raise SettingError(name, value, reason)
     if config.classes_per_client is not None:
         for name in ("gamma", "partition_file"):
             if getattr(config, name) is not None:

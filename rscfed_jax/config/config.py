@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rscfed_jax.config.checks import check_together
+from rscfed_jax.config.checks import check_together, wrong_clients
 from rscfed_jax.config.kinds import SettingError, is_int, plain
 from rscfed_jax.config.presets import PRESETS, USUAL
 from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, Declaration, Room, is_path
@@ -49,6 +49,7 @@ class Config(Settings):
             if name not in given:
                 values[name] = value
         self._find(NETWORKS, values)
+        _resolve_partition(values, given, dataset)
         _resolve_the_rest(values)
         for name, setting in SETTINGS.items():
             self._set(name, setting.checked(values[name]))
@@ -168,6 +169,21 @@ class Config(Settings):
         return shared | hashes | {f"{self.method}_{name}": value for name, value in self.own.items()}
 
 
+def _resolve_partition(values: dict[str, Any], given: dict[str, Any], dataset: Declaration | None) -> None:
+    """Asks a data set that may name its clients how many there are; a config that says all about it asks nothing."""
+    asked = values["partition"] is None or (values["partition"] == "natural" and "clients" not in given)
+    named = None
+    if asked and dataset is not None and dataset.get("NAMES_CLIENTS", False):
+        name, folder = (SETTINGS[setting].checked(values[setting]) for setting in ("dataset", "data_dir"))
+        named = dataset.load().count_clients(name, folder)
+    if values["partition"] is None:
+        values["partition"] = "drawn" if named is None else "natural"
+    if named is not None:
+        if given.get("clients", named) != named:
+            raise SettingError("clients", given["clients"], wrong_clients(values["dataset"], named))
+        values["clients"] = named
+
+
 def _resolve_the_rest(values: dict[str, Any]) -> None:
     """Settings whose default follows from others."""
     if isinstance(values["resize"], str) and is_int(values["image_size"]):
@@ -188,5 +204,5 @@ def _resolve_the_rest(values: dict[str, Any]) -> None:
         values["server_labels"] = SERVER_LABELS
     if not at_server and values["labeled_fraction"] is None and values["labeled_clients"] is None:
         values["labeled_clients"] = 1
-    if values["gamma"] is None and values["classes_per_client"] is None:
+    if values["gamma"] is None and values["classes_per_client"] is None and values["partition"] != "natural":
         values["gamma"] = GAMMA

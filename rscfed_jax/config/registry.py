@@ -18,7 +18,7 @@ from rscfed_jax.config.settings import SAMPLES
 
 PACKAGE = Path(__file__).parent.parent
 DECLARED = {"CHOICES", "DEFAULTS", "HELP", "NAME", "NUMBERS", "PRESETS", "REFUSES", "SAMPLES", "SEEDED", "USAGE"}
-DECLARED |= {"SMALLEST_SIDE", "SIDE_MULTIPLE", "STRONG_VIEW"}
+DECLARED |= {"SMALLEST_SIDE", "SIDE_MULTIPLE", "STRONG_VIEW", "NAMES_CLIENTS"}
 NO_FILE = "none"  # the hash of a method or network that was given as an object
 
 

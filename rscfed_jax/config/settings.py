@@ -22,7 +22,15 @@ class Settings:
     data_dir: str | None = _setting(
         None, PATH, "the folder that holds the data set (default: data; npz: and folder: the current one)", "data"
     )
-    download: bool = _setting(False, SWITCH, "let TFDS prepare a data set that is not found; needs TensorFlow", "data")
+    download: bool = _setting(
+        False, SWITCH, "fetch the files of svhn, cifar10 or cifar100 into --data-dir if they are not there", "data"
+    )
+    download_from: str = _setting(
+        "official",
+        one_of("official", "tfds"),
+        "where --download gets a data set: the authors' server, or TFDS, which needs TensorFlow to prepare it",
+        "data",
+    )
     split: str = _setting(
         "lesion", one_of("lesion", "image"), "isic2018: split by lesion, or image by image as the paper", "data"
     )
@@ -77,6 +85,13 @@ class Settings:
         or_word(or_word(number(above=0), "iid"), None),
         "with --labeled-fraction: draw the labeled samples from all clients' together and share them out by a "
         "Dirichlet distribution of their own, --gamma being for the unlabeled ones",
+        "federation",
+    )
+    partition: str = _setting(
+        None,
+        or_word(one_of("drawn", "natural"), None),
+        "who holds which samples: as drawn by the flags below, or as the data set itself says "
+        "(default: natural for npz: and folder: data that name their clients)",
         "federation",
     )
     gamma: float | str | None = _setting(

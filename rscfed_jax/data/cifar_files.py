@@ -11,8 +11,10 @@ import numpy as np
 
 from rscfed_jax.config import Config
 from rscfed_jax.data.dataset import Dataset, Refuse, folders, not_found, refuse_file
+from rscfed_jax.data.download import Published, fetch, may_download
 from rscfed_jax.data.prepared import from_tfds
 
+SOURCE = "https://www.cs.toronto.edu/~kriz"
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 
@@ -26,10 +28,11 @@ class Layout(NamedTuple):
     archives: tuple[str, str]
     folders: tuple[str, str]
     files: tuple[dict[str, list[str]], dict[str, list[str]]]
+    published: Published  # the python archive
 
 
 def load_cifar(config: Config, layout: Layout) -> Dataset:
-    """Reads the first archive or folder that is found, or else what TFDS has prepared."""
+    """Reads the first archive or folder that is found, or else what TFDS has prepared, or what may be downloaded."""
     for folder in folders(config):
         for form in range(2):
             for path in (folder / layout.folders[form], folder / layout.archives[form]):
@@ -38,8 +41,14 @@ def load_cifar(config: Config, layout: Layout) -> Dataset:
     prepared = from_tfds(config, config.dataset, classes=layout.classes)
     if prepared is not None:
         return prepared
+    if may_download(config):
+        folder = folders(config)[0]
+        fetch(config, [layout.published], folder)
+        return _read(config, layout, 0, folder / layout.published.name)
     wanted = f"{' or '.join(layout.archives)} (packed or unpacked)"
-    raise not_found(config, wanted, also=f", or a prepared TFDS {config.dataset}")
+    size = f"{layout.published.size / 1e6:.0f} MB"
+    ways = f", or let --download do it ({size}); a prepared TFDS {config.dataset} is read, too"
+    raise not_found(config, wanted, source=f"{SOURCE}/cifar.html", also=ways)
 
 
 def _read(config: Config, layout: Layout, form: int, path: Path) -> Dataset:
@@ -69,7 +78,7 @@ def _contents(path: Path, folder: str, names: list[str], refuse: Refuse) -> list
     except (KeyError, AttributeError):
         raise refuse(f"must hold {', '.join(f'{folder}/{name}' for name in names)}") from None
     except (tarfile.TarError, EOFError, OSError, zlib.error):
-        raise refuse("is damaged or incomplete; fetch it again") from None
+        raise refuse("is damaged or incomplete; remove it and fetch it again (--download)") from None
 
 
 class _OnlyArrays(pickle.Unpickler):

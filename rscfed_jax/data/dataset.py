@@ -30,6 +30,8 @@ class Dataset(NamedTuple):
     origin: str = ""  # where its files were found
     class_names: tuple[str, ...] = ()
     held_out: np.ndarray | None = None  # indices of training samples that no client may hold
+    # [S] which client holds each training sample, by number or name; None: that is for a partition to say.
+    train_clients: np.ndarray | None = None
 
     @property
     def names(self) -> list[str]:
@@ -53,22 +55,40 @@ def refuse_file(config: Config, path: Path) -> Refuse:
     return lambda reason: SettingError("dataset", config.dataset, f"{path}: {reason}")
 
 
-def not_found(config: Config, files: str, *, also: str = "") -> SettingError:
-    """The error that says which files to put where."""
+def not_found(config: Config, files: str, *, source: str, also: str = "") -> SettingError:
+    """The error that says which files to put where, and where to get them."""
     places = " or ".join(map(str, folders(config)))
-    return SettingError("dataset", config.dataset, f"not found in {places} (--data-dir); put {files} there{also}")
+    reason = f"not found in {places} (--data-dir); put {files} there, from {source}{also}"
+    return SettingError("dataset", config.dataset, reason)
 
 
-def hold_out(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seeded indices of training and test samples."""
-    held_out, kept = np.split(np.random.default_rng([seed, 8]).permutation(count), [round(count * HELD_OUT)])
+def hold_out(count: int, seed: int, *, clients: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Seeded indices of training and test samples; with [S] ids of clients, a part of each client's."""
+    order = np.random.default_rng([seed, 8]).permutation(count)
+    if clients is not None:
+        held_out = part_of_each(clients, HELD_OUT, order)
+        return np.setdiff1d(order, held_out), held_out
+    held_out, kept = np.split(order, [round(count * HELD_OUT)])
     return kept, held_out
+
+
+def part_of_each(clients: np.ndarray, fraction: float, order: np.ndarray) -> np.ndarray:
+    """The first samples of each client in `order` [S]: this fraction, but never all. `clients` [S] are ids."""
+    _, numbers, sizes = np.unique(clients, return_inverse=True, return_counts=True)
+    by_client = order[np.argsort(numbers[order], kind="stable")]
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # among the samples of its client
+    taken = np.minimum(np.rint(sizes * fraction), sizes - 1)
+    return by_client[place < np.repeat(taken, sizes)]
 
 
 def with_validation(dataset: Dataset, fraction: float) -> Dataset:
     """The data set with a part of its training samples as test set; all seeds hold out the same ones."""
     count = len(dataset.train_labels)
-    held_out = np.random.default_rng(9).permutation(count)[: max(1, round(count * fraction))]
+    order = np.random.default_rng(9).permutation(count)
+    if dataset.train_clients is not None:
+        held_out = part_of_each(dataset.train_clients, fraction, order)
+    else:
+        held_out = order[: max(1, round(count * fraction))]
     return dataset._replace(
         test_images=dataset.train_images[held_out], test_labels=dataset.train_labels[held_out], held_out=held_out
     )
@@ -94,12 +114,25 @@ def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Ref
     return int(labels.max()) + 1
 
 
+def check_clients(clients: np.ndarray, count: int, refuse: Refuse) -> np.ndarray:
+    """[S] ids of clients, one for each of `count` images: whole numbers from 0 on, or texts."""
+    if clients.shape != (count,):
+        raise refuse(f"train_clients must be one client per image ({count}), not of shape {clients.shape}")
+    if clients.dtype.kind not in "iuUS":
+        raise refuse(f"train_clients must be whole numbers or texts, not {clients.dtype}")
+    if clients.dtype.kind == "i" and clients.min() < 0:
+        raise refuse(f"train_clients must be whole numbers from 0 on, but holds {clients.min()}")
+    return clients
+
+
 def checked(dataset: Dataset, refuse: Refuse) -> Dataset:
     """Checks a data set that a caller made, and returns it with int32 labels."""
     for split in ("train", "test"):
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         if (found := check_images(images, labels, split, refuse)) > dataset.classes:
             raise refuse(f"{split}_labels hold {found - 1}, but classes is {dataset.classes}")
+    if dataset.train_clients is not None:
+        check_clients(dataset.train_clients, len(dataset.train_labels), refuse)
     if dataset.train_labels.dtype == dataset.test_labels.dtype == np.int32:
         return dataset  # unchanged: federations of one data set share its arrays
     return dataset._replace(

@@ -93,6 +93,13 @@ def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.ra
     return np.array_split(rng.permutation(len(labels)), clients)
 
 
+def natural_partition(clients: np.ndarray) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """The samples of each client and its name, given [S] ids of clients; clients are in the order of their ids."""
+    names, numbers, sizes = np.unique(clients, return_inverse=True, return_counts=True)
+    samples = np.split(np.argsort(numbers, kind="stable"), np.cumsum(sizes)[:-1])
+    return samples, tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+
+
 def load_partition(path: str, clients: int, total: int) -> list[np.ndarray]:
     """Reads the index arrays of N clients from an npz or a published .pth file, and checks them.
 

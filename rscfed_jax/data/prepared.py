@@ -12,7 +12,7 @@ NEEDED = "pip install 'rscfed-jax[tfds]'"
 
 
 def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
-    """The official splits of the prepared data set `name`; None if it is not found and may not be downloaded.
+    """The official splits of the prepared data set `name`; None if it is not found and TFDS is not to prepare it.
 
     Only preparing a data set needs TensorFlow. TFDS shuffles the samples; those with an id are put back in the
     official order.
@@ -20,7 +20,7 @@ def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
     bases = [Path(config.data_dir or DEFAULT_FOLDER)]
     bases.append(Path(os.environ.get("TFDS_DATA_DIR") or Path.home() / "tensorflow_datasets"))
     found = next(filter(None, (_newest(base / name) for base in bases)), None)
-    if found is None and not config.download:
+    if found is None and not (config.download and config.download_from == "tfds"):
         return None
 
     def refuse(reason: str) -> SettingError:

@@ -20,9 +20,9 @@ NUMBERS = {
     *(set(Hyper._fields) & SETTINGS.keys()),
     *("teacher_init", "flip", "preset", "seed"),
     *("gamma", "labeled_choice", "labeled_clients", "labeled_fraction", "min_client_size", "partition_file"),
-    *("server_labels", "labeled_gamma", "classes_per_client", "train_fraction"),
+    *("server_labels", "labeled_gamma", "classes_per_client", "partition", "train_fraction"),
 } - {"warmup_rounds"}
-OF_DATA = ("dataset", "data_dir", "download", "split", "validation", "image_size", "resize")
+OF_DATA = ("dataset", "data_dir", "download", "download_from", "split", "validation", "image_size", "resize")
 
 Found = tuple[list[dict[str, Any]], dict[str, Any] | None]  # metrics and summary; no summary of a diverged run
 

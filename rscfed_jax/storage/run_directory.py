@@ -21,7 +21,7 @@ COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: 
 NUMBERS = (*COUNTS, *CLIENT_ACCURACY, *BY_CLASS)  # of a record, besides the metrics
 LISTS = ("client_accuracy", *BY_CLASS.values())
 # A resumed run may differ in these; rounds only upward.
-MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "data_dir", "download")
+MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "data_dir", "download", "download_from")
 
 
 class RunDirectory:

@@ -97,8 +97,9 @@ def test_evaluate_refuses_a_run_of_data_that_its_settings_do_not_name(tmp_path, 
     (out / "checkpoints").symlink_to(trained / "checkpoints")
     partition = json.loads((trained / "partition.json").read_text())
     (out / "partition.json").write_text(json.dumps(partition | {"test_counts": [20, 20, 0]}))
-    assert run("evaluate", out) == 2
-    assert f"PATH {out}: the run has other test samples than synthetic:" in capsys.readouterr().err
+    for flags in ([], ["--download"]):
+        assert run("evaluate", out, *flags) == 2
+        assert f"PATH {out}: the run has other test samples than synthetic:" in capsys.readouterr().err
     assert evaluated(capsys, out, TINY[0], *NETWORK)["round"] == 3  # told by hand
 
 

@@ -73,8 +73,24 @@ def test_every_official_form_is_read_exactly(tmp_path, name, form, packed):
 
 
 def test_what_is_missing_is_named_with_its_place(tmp_path):
-    with pytest.raises(SettingError, match=r"not found in .* put cifar-10-python.tar.gz or cifar-10-binary.tar.gz"):
+    with pytest.raises(
+        SettingError, match=r"not found in .* put cifar-10-python.tar.gz or cifar-10-binary.tar.gz"
+    ) as error:
         load_dataset("cifar10", data_dir=str(tmp_path))
+    assert "from https://www.cs.toronto.edu/~kriz/cifar.html, or let --download do it (170 MB)" in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "module"), [("cifar10", cifar10), ("cifar100", cifar100)])
+def test_a_download_brings_the_python_archive(server, tmp_path, monkeypatch, name, module):
+    _, labels = write(tmp_path, name, PYTHON, packed=True)
+    archive = tmp_path / module.LAYOUT.archives[PYTHON]
+    assert module.LAYOUT.published.name == archive.name
+    published = server.publish(archive.name, archive.read_bytes())
+    monkeypatch.setattr(module, "LAYOUT", module.LAYOUT._replace(published=published))
+    archive.unlink()
+    data = load_dataset(name, data_dir=str(tmp_path / "data"), download=True)
+    np.testing.assert_array_equal(data.train_labels, labels)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [archive.name]
 
 
 def test_a_missing_batch_is_named(tmp_path):

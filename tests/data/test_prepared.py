@@ -33,7 +33,7 @@ def test_without_tfds_the_error_says_what_to_install(folder, monkeypatch):
 def test_a_download_without_tfds_says_the_same(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(SettingError, match="TFDS svhn_cropped: tensorflow-datasets is needed"):
-        load_dataset("svhn", data_dir=str(tmp_path), download=True)
+        load_dataset("svhn", data_dir=str(tmp_path), download=True, download_from="tfds")
 
 
 @pytest.mark.filterwarnings("default")

@@ -191,6 +191,13 @@ TRAIN = [
     ("--dataset npz:more.npz", "test_labels holds"),
     ("--dataset npz:good.npz --data-dir folder", "no such file"),
     ("--dataset npz:good.npz --data-dir good.npz", "not a readable npz"),
+    ("--dataset npz:owners.npz", "train_clients must be one client per image (20), not of shape (19,)"),
+    ("--dataset npz:clients.npz --clients 3", "--clients 3: npz:clients.npz says which of 4 clients holds each sample"),
+    ("--dataset npz:clients.npz --gamma 0.8", "--gamma 0.8: npz:clients.npz says which client holds each sample"),
+    ("--partition natural", "--partition natural: fashion does not name its clients; must be drawn"),
+    ("--partition mine", "--partition mine: must be one of drawn, natural"),
+    ("--download --download-from ftp", "--download-from ftp: must be one of official, tfds"),
+    ("--dataset isic2018 --download", "their licence is for you to accept, so --download does not fetch them"),
     ("--partition-file missing.npz", "--partition-file missing.npz: no such file"),
     ("--partition-file folder", "--partition-file folder"),
     ("--partition-file cut.npz", "not a readable npz"),
@@ -297,7 +304,7 @@ OTHERS = [
     ("data fashion --export missing/p.npz", "--export missing/p.npz: cannot be written"),
     ("data fashion --export good.npz/p.npz", "--export good.npz/p.npz: cannot be written"),
     ("data synthetic:train=5,classes=2 --min-client-size 9", "--min-client-size 9"),
-    ("data svhn", "put train_32x32.mat and test_32x32.mat there"),
+    ("data svhn", "put train_32x32.mat and test_32x32.mat there, from http://ufldl.stanford.edu/housenumbers, or let"),
     ("data svhn --data-dir mat", "train_32x32.mat: is not a readable MATLAB file"),
     ("data cifar10 --data-dir pickle", "asks for builtins.eval, which is never loaded"),
     ("data cifar100 --data-dir tar", "is damaged or incomplete"),
@@ -364,6 +371,7 @@ OTHERS = [
     ("grid", "--set : is missing"),
     ("grid --set bet=1", "--set bet=1: must be NAME=VALUE,VALUE,... with NAME one of"),
     ("grid --set subset_size=2,11", "--subset-size 11: must be from 1 to --clients 10"),
+    ("grid --set clients=3,4 --dataset npz:clients.npz", "--clients 3: npz:clients.npz says which of 4 clients"),
     ("grid --set beta=-1,2", "--beta -1.0: must be a number of at least 0"),
     ("grid --set beta=1 --seeds 0", "--seeds 0: must be a whole number from 1 to 9999"),
     ("grid --set beta=1 --grid-devices x", "--grid-devices x: must be a whole number of at least 1"),
@@ -454,6 +462,8 @@ def write_data(here):
     save_npz(here / "labels.npz", train_labels=np.arange(20) - 5)
     save_npz(here / "empty.npz", train_images=np.zeros((0, 8, 8, 3), np.uint8), train_labels=np.zeros(0, int))
     save_npz(here / "lengths.npz", train_labels=np.arange(19) % 4)
+    save_npz(here / "owners.npz", train_clients=np.arange(19) % 4)
+    save_npz(here / "clients.npz", train_clients=np.arange(20) % 4)
     save_npz(here / "floats.npz", train_labels=np.arange(20.0) % 4)
     save_npz(here / "one.npz", train_labels=np.zeros(20, int))
     save_npz(here / "more.npz", test_labels=np.arange(8))

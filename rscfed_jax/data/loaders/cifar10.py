@@ -4,8 +4,9 @@ From https://www.cs.toronto.edu/~kriz/cifar.html.
 """
 
 from rscfed_jax.config import Config
-from rscfed_jax.data.cifar_files import Layout, load_cifar
+from rscfed_jax.data.cifar_files import SOURCE, Layout, load_cifar
 from rscfed_jax.data.dataset import Dataset
+from rscfed_jax.data.download import Published
 
 HELP = "CIFAR-10 from its archive or TFDS"
 SEEDED = False
@@ -19,6 +20,7 @@ LAYOUT = Layout(
         {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
         {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]},
     ),
+    published=Published(f"{SOURCE}/cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a", size=170_498_071),
 )
 
 

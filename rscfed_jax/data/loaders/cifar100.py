@@ -4,8 +4,9 @@ From https://www.cs.toronto.edu/~kriz/cifar.html.
 """
 
 from rscfed_jax.config import Config
-from rscfed_jax.data.cifar_files import Layout, load_cifar
+from rscfed_jax.data.cifar_files import SOURCE, Layout, load_cifar
 from rscfed_jax.data.dataset import Dataset
+from rscfed_jax.data.download import Published
 
 HELP = "CIFAR-100 from its archive or TFDS"
 SEEDED = False
@@ -18,6 +19,7 @@ LAYOUT = Layout(
     archives=("cifar-100-python.tar.gz", "cifar-100-binary.tar.gz"),
     folders=("cifar-100-python", "cifar-100-binary"),
     files=({"train": ["train"], "test": ["test"]}, {"train": ["train.bin"], "test": ["test.bin"]}),
+    published=Published(f"{SOURCE}/cifar-100-python.tar.gz", md5="eb9058c3a382ffc7106e4002c42a8d85", size=169_001_437),
 )
 
 

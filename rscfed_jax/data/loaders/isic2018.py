@@ -14,6 +14,7 @@ from rscfed_jax.data.dataset import HELD_OUT, Dataset, Refuse, folders, not_foun
 from rscfed_jax.data.pictures import pictures_dataset
 
 HELP = "skin lesions, pictures and a table"
+SOURCES = "https://doi.org/10.7910/DVN/DBW86T or https://challenge.isic-archive.com/data/#2018"
 # The authors' command for this data set.
 DEFAULTS = {
     "model": "resnet18",
@@ -40,8 +41,8 @@ def load(config: Config) -> Dataset:
             return _read(config, folder, diagnoses[0], tables)
     raise not_found(
         config,
-        "HAM10000_metadata.csv (lesion_id,image_id,dx) or ISIC's one-hot ground truth, and the JPEG files,",
-        also=" (TFDS does not have this data set)",
+        "HAM10000_metadata.csv (lesion_id,image_id,dx) or ISIC's one-hot ground truth, and the unpacked JPEG files,",
+        source=f"{SOURCES}: their licence is for you to accept, so --download does not fetch them",
     )
 
 

@@ -9,29 +9,36 @@ import numpy as np
 
 from rscfed_jax.config import Config
 from rscfed_jax.data.dataset import Dataset, check_images, folders, not_found, refuse_file
+from rscfed_jax.data.download import Published, fetch, may_download
 from rscfed_jax.data.matfile import read_mat
 from rscfed_jax.data.prepared import from_tfds
 
 HELP = "Street View House Numbers from MATLAB files or TFDS"
 SEEDED = False
-FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
+SOURCE = "http://ufldl.stanford.edu/housenumbers"
+TRAIN = Published(f"{SOURCE}/train_32x32.mat", md5="e26dedcc434d2e4c54c9b2d4a06d8373", size=182_040_794)
+TEST = Published(f"{SOURCE}/test_32x32.mat", md5="eb5a983be6a315427106f1b164d9cef3", size=64_275_384)
 MEAN = (0.4376821, 0.4437697, 0.47280442)
 STD = (0.19803012, 0.20101562, 0.19703614)
-TFDS_NOTE = "; TFDS insists on the extra split, 1.3 GB, so the two files are the shorter way"
 
 
 def load(config: Config) -> Dataset:
     """73,257 training and 26,032 test images of digits, 32x32, in the official order unless TFDS has lost it."""
-    for folder in folders(config):
-        if (folder / FILES["train"]).exists():
-            train_images, train_labels = _read_mat(config, folder / FILES["train"])
-            test_images, test_labels = _read_mat(config, folder / FILES["test"])
-            origin = f"{FILES['train']} and {FILES['test']} in {folder}"
-            return Dataset(train_images, train_labels, test_images, test_labels, 10, MEAN, STD, origin)
-    prepared = from_tfds(config, "svhn_cropped", classes=10)
-    if prepared is not None:
-        return prepared._replace(mean=MEAN, std=STD)
-    raise not_found(config, " and ".join(FILES.values()), also=f", or a prepared TFDS svhn_cropped{TFDS_NOTE}")
+    folder = next((folder for folder in folders(config) if (folder / TRAIN.name).exists()), None)
+    if folder is None:
+        prepared = from_tfds(config, "svhn_cropped", classes=10)
+        if prepared is not None:
+            return prepared._replace(mean=MEAN, std=STD)
+    if may_download(config):
+        folder = folder or folders(config)[0]
+        fetch(config, (TRAIN, TEST), folder)
+    if folder is None:
+        ways = ", or let --download do it (246 MB); a prepared TFDS svhn_cropped is read, too"
+        raise not_found(config, f"{TRAIN.name} and {TEST.name}", source=SOURCE, also=ways)
+    train_images, train_labels = _read_mat(config, folder / TRAIN.name)
+    test_images, test_labels = _read_mat(config, folder / TEST.name)
+    origin = f"{TRAIN.name} and {TEST.name} in {folder}"
+    return Dataset(train_images, train_labels, test_images, test_labels, 10, MEAN, STD, origin)
 
 
 def _read_mat(config: Config, path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +48,7 @@ def _read_mat(config: Config, path: Path) -> tuple[np.ndarray, np.ndarray]:
         content = read_mat(path, ("X", "y"))
         images, labels = content["X"], content["y"].reshape(-1)
     except FileNotFoundError:
-        raise refuse("no such file") from None
+        raise refuse(f"no such file; put it there, from {SOURCE}, or let --download do it") from None
     except KeyError as error:
         raise refuse(f"holds no array {error}") from None
     except OSError as error:

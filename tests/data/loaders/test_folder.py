@@ -3,7 +3,8 @@
 import pytest
 from PIL import Image
 
-from rscfed_jax.config import SettingError
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import load_dataset
 from tests.data.picture_files import write_classes, write_picture
 
@@ -45,3 +46,60 @@ def test_folders_without_pictures_are_refused(tmp_path):
     (folder / "unicorn").mkdir()
     with pytest.raises(SettingError, match="the class 'unicorn' holds no picture"):
         load_dataset(f"folder:{folder}")
+
+
+def write_clients(folder):
+    """Two clients: one holds both classes, one of each only one."""
+    write_classes(folder / "clients" / "anna", count=5)
+    for number in range(5):
+        write_picture(folder / "clients" / "ben" / "newt" / f"{number}.png", seed=number)
+    return folder
+
+
+def test_a_folder_for_each_client_says_who_holds_what(tmp_path):
+    folder = write_clients(tmp_path / "pets")
+    for name in ("dog", "newt"):
+        write_picture(folder / "test" / name / "1.png")
+    config = Config(dataset="folder:pets", data_dir=tmp_path, image_size=16)
+    assert (config.clients, config.partition) == (2, "natural")
+    data = load_dataset("folder:pets", data_dir=tmp_path, image_size=16)
+    assert data.class_names == ("cat", "dog", "newt")
+    assert data.train_labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert data.train_clients.tolist() == ["anna"] * 10 + ["ben"] * 5
+    assert data.test_labels.tolist() == [1, 2]
+    federation = build_federation(config)
+    assert (federation.client_names, federation.class_counts.tolist()) == (("anna", "ben"), [[5, 5, 0], [0, 0, 5]])
+
+
+def test_without_a_test_folder_a_fifth_of_each_client_is_held_out(tmp_path):
+    write_clients(tmp_path / "pets")
+    data = load_dataset("folder:pets", data_dir=tmp_path, image_size=16)
+    assert data.train_clients.tolist() == ["anna"] * 8 + ["ben"] * 4
+    assert len(data.test_labels) == 3
+
+
+def test_folders_of_clients_that_hold_nothing_are_refused(tmp_path):
+    folder = tmp_path / "pets"
+    (folder / "clients").mkdir(parents=True)
+    with pytest.raises(SettingError, match="clients must hold a folder for each client"):
+        load_dataset(f"folder:{folder}")
+    write_clients(folder)
+    (folder / "clients" / "cleo" / "cat").mkdir(parents=True)
+    with pytest.raises(SettingError, match="the client 'cleo' holds no picture"):
+        load_dataset(f"folder:{folder}")
+    write_picture(folder / "clients" / "cleo" / "cat" / "1.png")
+    (folder / "clients" / "cleo" / "unicorn").mkdir()
+    with pytest.raises(SettingError, match="the class 'unicorn' holds no picture"):
+        load_dataset(f"folder:{folder}")
+    (folder / "train").mkdir()
+    with pytest.raises(SettingError, match="holds both clients and train; must hold one of them"):
+        load_dataset(f"folder:{folder}")
+
+
+def test_clients_may_be_the_name_of_a_class(tmp_path):
+    for name in ("clients", "servers"):
+        for number in range(5):
+            write_picture(tmp_path / "people" / name / f"{number}.png", seed=number)
+    assert Config(dataset="folder:people", data_dir=tmp_path).partition == "drawn"
+    data = load_dataset("folder:people", data_dir=tmp_path, image_size=16, seed=SEED)
+    assert (data.class_names, data.train_clients) == (("clients", "servers"), None)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rscfed_jax.config import SettingError
-from rscfed_jax.data.load import load_dataset
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.load import dataset_of, load_dataset
 
 
 def arrays(count=20, **changes):
@@ -75,3 +75,52 @@ def test_a_split_may_hold_out_the_only_sample_of_a_class(tmp_path, seed):
     labels = np.array([0, 1] * 9 + [2, 0])
     np.savez(tmp_path / "mine.npz", **arrays(train_labels=labels, test_images=None, test_labels=None))
     assert load_dataset(f"npz:{tmp_path}/mine.npz", seed=seed).classes == 3
+
+
+IDS = {
+    "numbers": np.arange(20) % 3,
+    "numbers with gaps": np.array([7, 1047, 3])[np.arange(20) % 3],
+    "texts": np.array(["anna", "ben", "cleo"])[np.arange(20) % 3],
+    "bytes": np.array([b"anna", b"ben", b"cleo"])[np.arange(20) % 3],
+}
+
+
+@pytest.mark.parametrize("which", IDS)
+def test_train_clients_name_the_clients_and_their_number_follows(tmp_path, which):
+    np.savez(tmp_path / "mine.npz", **arrays(train_clients=IDS[which]))
+    config = Config(dataset=f"npz:{tmp_path}/mine.npz")
+    assert (config.clients, config.partition, config.gamma, config.subset_size) == (3, "natural", None, 3)
+    np.testing.assert_array_equal(dataset_of(config).train_clients, IDS[which])
+
+
+def test_without_test_arrays_a_fifth_of_each_client_is_held_out_and_no_client_loses_all(tmp_path):
+    ids = np.array([0] * 10 + [1] * 6 + [2] * 3 + [3])
+    np.savez(tmp_path / "mine.npz", **arrays(train_clients=ids, test_images=None, test_labels=None))
+    data = load_dataset(f"npz:{tmp_path}/mine.npz")
+    assert np.bincount(data.train_clients).tolist() == [8, 5, 2, 1]
+    assert len(data.test_labels) == 4
+    other = load_dataset(f"npz:{tmp_path}/mine.npz", seed=1)
+    assert (other.test_images != data.test_images).any()
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        (np.arange(19) % 3, "train_clients must be one client per image (20), not of shape (19,)"),
+        (np.zeros((20, 1), int), "one client per image (20), not of shape (20, 1)"),
+        (np.zeros(0, int), "one client per image (20), not of shape (0,)"),
+        (np.arange(20.0) % 3, "train_clients must be whole numbers or texts, not float64"),
+        (np.arange(20) % 3 - 1, "train_clients must be whole numbers from 0 on, but holds -1"),
+    ],
+)
+def test_wrong_ids_of_clients_are_refused(tmp_path, ids, reason):
+    np.savez(tmp_path / "bad.npz", **arrays(train_clients=ids))
+    with pytest.raises(SettingError) as error:
+        load_dataset(f"npz:{tmp_path}/bad.npz")
+    assert reason in str(error.value)
+
+
+def test_a_file_that_changes_is_asked_again(tmp_path):
+    for clients in (3, 4):
+        np.savez(tmp_path / "mine.npz", **arrays(count=20 + clients, train_clients=np.arange(20 + clients) % clients))
+        assert Config(dataset="npz:mine.npz", data_dir=tmp_path).clients == clients

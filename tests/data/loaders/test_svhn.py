@@ -6,6 +6,8 @@ from scipy.io import savemat
 
 from rscfed_jax.config import SettingError
 from rscfed_jax.data.load import load_dataset
+from rscfed_jax.data.loaders import svhn
+from tests.helpers import run
 
 
 def write(folder, *, images=None, labels=(10, 3), name="train_32x32.mat", **more):
@@ -40,11 +42,51 @@ def test_a_folder_of_its_own_is_found(tmp_path):
 
 
 def test_what_is_missing_is_named_with_its_place(tmp_path):
-    with pytest.raises(SettingError, match=r"not found in .*; put train_32x32.mat and test_32x32.mat there"):
+    ways = r"there, from http://ufldl.stanford.edu/housenumbers, or let --download do it \(246 MB\)"
+    with pytest.raises(SettingError, match=f"not found in .*; put train_32x32.mat and test_32x32.mat {ways}"):
         load_dataset("svhn", data_dir=str(tmp_path))
     write(tmp_path)
-    with pytest.raises(SettingError, match=r"test_32x32.mat: no such file"):
+    with pytest.raises(SettingError, match=r"test_32x32.mat: no such file; .* let --download do it"):
         load_dataset("svhn", data_dir=str(tmp_path))
+
+
+@pytest.fixture
+def published(folder, server, monkeypatch):
+    """The two files on a server instead of in the folder."""
+    for name in ("train", "test"):
+        path = folder / f"{name}_32x32.mat"
+        monkeypatch.setattr(svhn, name.upper(), server.publish(path.name, path.read_bytes()))
+        path.unlink()
+    return server
+
+
+def test_a_download_brings_both_files(published, folder):
+    data = load_dataset("svhn", data_dir=str(folder / "new"), download=True)
+    assert data.train_labels.tolist() == [0, 3]
+    assert sorted(path.name for path in (folder / "new").iterdir()) == ["test_32x32.mat", "train_32x32.mat"]
+    load_dataset("svhn", data_dir=str(folder / "new"), download=True)
+    assert len(published.asked) == 2
+
+
+def test_a_download_adds_the_file_that_is_missing_where_the_other_is(published, folder):
+    (folder / "svhn").mkdir()
+    write(folder / "svhn")
+    load_dataset("svhn", data_dir=str(folder), download=True)
+    assert [name for name, _ in published.asked] == ["test_32x32.mat"]
+    assert (folder / "svhn" / "test_32x32.mat").exists()
+
+
+def test_the_command_line_downloads_or_says_what_to_do_by_hand(published, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    flags = ["--download", "--clients", "1", "--min-client-size", "1"]
+    assert run("data", "svhn", *flags) == 0
+    assert "train_32x32.mat and test_32x32.mat in data" in capsys.readouterr().out
+    published.files.clear()
+    for command in (["data", "svhn"], ["train", "--dataset", "svhn"], ["grid", "--dataset", "svhn", "--set", "beta=1"]):
+        assert run(*command, *flags, "--data-dir", "other") == 2
+        said = capsys.readouterr().err.splitlines()
+        assert f"put {svhn.TRAIN.url} and {svhn.TEST.url} into other (--data-dir) by hand" in said[-1]
+    assert [path.name for path in folder.iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize(
