@@ -167,7 +167,7 @@ def _not_default(settings: Mapping[str, Any], refuse: Refuse) -> list[str]:
     if is_path(deciding["method"]) and deciding.get("method_hash") is None:
         return list(settings)  # its defaults are not known without its file
     try:
-        usual = Config(**deciding).to_dict()
+        usual = Config(**deciding).to_dict() | {name: SETTINGS[name].default for name in DECIDING}
     except SettingError as error:
         raise refuse(str(error)) from None
     return [name for name, value in settings.items() if name not in HASHES and value != usual.get(name)]
