@@ -88,7 +88,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         description="Federated semi-supervised learning as one compiled JAX program: RSCFed and its baselines.",
         allow_abbrev=False,
     )
-    parser.set_defaults(config_file=None)  # what --config says, once it is read
+    parser.set_defaults(config_file=None, from_file={})  # what --config says, and what of it counts, once it is read
     parser.add_argument("--version", action="version", version=__version__)
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 

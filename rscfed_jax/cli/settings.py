@@ -2,10 +2,12 @@
 
 import argparse
 import re
+from collections.abc import Collection
 from typing import Any
 
 from rscfed_jax.config import RECORD, SETTINGS, SettingError, changed
 from rscfed_jax.config.config_file import ConfigFile, read_config_file
+from rscfed_jax.config.documents import cut
 from rscfed_jax.config.registry import METHODS, known_settings
 from rscfed_jax.paper.tables import decided_by, rows_of
 
@@ -34,10 +36,7 @@ def file_of(arguments: argparse.Namespace) -> ConfigFile | None:
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings of one experiment, as `Config` takes them."""
     flags, file = flags_of(arguments), arguments.config_file
-    if file is None:
-        return flags
-    file.check_built_in(named=flags)
-    return file.changed(flags)
+    return flags if file is None else _over(file, flags, arguments, named=flags)
 
 
 def settings_of_grid(arguments: argparse.Namespace, axes: Axes) -> tuple[dict[str, Any], Axes]:
@@ -46,10 +45,9 @@ def settings_of_grid(arguments: argparse.Namespace, axes: Axes) -> tuple[dict[st
     if file is None:
         return flags, axes
     axes = {name: values for name, values in file.axes.items() if name not in flags} | axes
-    file.check_built_in(named={*flags, *axes})
-    settings = file.changed(flags, varied=axes)
+    settings = _over(file, flags, arguments, named={*flags, *axes}, varied=axes)
     methods = axes.get("method", [])
-    if methods and settings.get("method") not in (METHODS.find(method).name for method in methods):
+    if methods and settings.get("method") not in [METHODS.find(method).name for method in methods]:
         settings = changed(settings, {"method": methods[0]})  # or its own settings would belong to no cell
     return settings, axes
 
@@ -62,8 +60,7 @@ def settings_of_table(arguments: argparse.Namespace) -> dict[str, Any]:
     flags, file = flags_of(arguments), arguments.config_file
     if file is None:
         return flags
-    file.check_built_in(named={*flags, "method"} if file.of_run else flags)
-    settings = file.changed(flags)
+    settings = _over(file, flags, arguments, named={*flags, "method"} if file.of_run else flags)
     given = {name: settings[name] for name in settings[RECORD]}
     if not file.of_run:
         return given
@@ -74,12 +71,24 @@ def settings_of_table(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in flags or name not in left_out}
 
 
+def _over(
+    file: ConfigFile,
+    flags: dict[str, Any],
+    arguments: argparse.Namespace,
+    *,
+    named: Collection[str],
+    varied: Collection[str] = (),
+) -> dict[str, Any]:
+    """The settings of the file, the flags over them; the arguments note what is the file's, for refusals."""
+    file.check_built_in(named=named)
+    settings = file.changed(flags, varied=varied)
+    arguments.from_file = {name: value for name, value in settings.items() if name not in flags}
+    return settings
+
+
 def with_source(error: SettingError, arguments: argparse.Namespace) -> str:
     """What is wrong, with the settings that it names and that are the file's, which the user may not have in mind."""
-    if arguments.config_file is None or error.setting == "config":
-        return str(error)
-    flags = {name for name in vars(arguments) if name.startswith(PREFIX)}
     named = dict.fromkeys(word.replace("-", "_") for word in re.findall(r"--([a-z][a-z0-9-]*)", str(error)))
-    stored = [name for name in named if name in arguments.config_file.settings and PREFIX + name not in flags]
-    said = ", ".join(f"--{name.replace('_', '-')} {arguments.config_file.settings[name]}" for name in stored)
+    stored = {name: arguments.from_file[name] for name in named if name in arguments.from_file}
+    said = ", ".join(f"--{name.replace('_', '-')} {cut(str(value))}" for name, value in stored.items())
     return f"{error} ({said}: from {arguments.config_file.path})" if said else str(error)

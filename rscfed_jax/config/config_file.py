@@ -79,8 +79,8 @@ def read_config_file(path: str | Path, *, methods: Sequence[Any] = ()) -> Config
             raise refuse(f"{name} = {shown(value)}: must be the hash of a file, {NO_FILE} or null")
     record = content.pop(RECORD, None)
     own = _own_of_a_file(content, hashes["method_hash"], [file.name for file in foreign], refuse)
-    content = {name: value for name, value in content.items() if value is not None and name not in own}
-    settings = _checked(content, known, refuse) | own | {name: value for name, value in hashes.items() if value}
+    shared = {name: value for name, value in content.items() if name not in own}
+    settings = _checked(shared, known, refuse) | own | {name: value for name, value in hashes.items() if value}
     if record is None and not settings.keys() >= {*DECIDING, *PRESETS["paper"]}:
         return ConfigFile(path, settings, of_run=False, axes={}, seeds=None)  # a user's own JSON
     names = _not_default(settings, refuse) if record is None else _record(record, known, own, refuse)
@@ -88,10 +88,12 @@ def read_config_file(path: str | Path, *, methods: Sequence[Any] = ()) -> Config
 
 
 def _checked(content: dict[str, Any], known: Mapping[str, Setting], refuse: Refuse) -> dict[str, Any]:
-    """The settings, if each is known and has a value that it accepts."""
+    """The settings, if each is known and has a value that it accepts; null stands for none."""
     for name, value in content.items():
-        _check(name, value, _find(name, known, refuse), refuse)
-    return content
+        setting = _find(name, known, refuse)
+        if value is not None:
+            _check(name, value, setting, refuse)
+    return {name: value for name, value in content.items() if value is not None}
 
 
 def _find(name: str, known: Mapping[str, Setting], refuse: Refuse) -> Setting:

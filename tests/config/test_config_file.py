@@ -123,6 +123,7 @@ REFUSED = [
         'method = "./mine.py": a Python file is run only if the command names it',
     ),
     ({"rounds": 0}, "rounds = 0: must be a whole number of at least 1"),
+    ({"bata": None}, "bata is not a setting; did you mean beta?"),
     ({"grid": {"beta": [1]}}, "grid is not a setting"),
     ({"given": 3}, "given = 3: must be a list of settings' names"),
     ({"given": ["bata"]}, "bata is not a setting; did you mean beta?"),

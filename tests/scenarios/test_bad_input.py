@@ -283,6 +283,10 @@ TRAIN = [
         "--subset-size 11: must be from 1 to --clients 10 (--subset-size 11: from c/subset.toml)",
     ),
     ("--config c/subset.toml --clients 8", "must be from 1 to --clients 8 (--subset-size 11: from c/subset.toml)"),
+    (
+        "--config finished/config.json --dataset isic2018 --resize 30",
+        "--resize 30: must be at least --image-size 224\n",  # not the file's 32, which no longer counts
+    ),
     ("--config c/data.toml", "missing.npz: no such file (--dataset npz:missing.npz: from c/data.toml)"),
     ("--config c/labels.toml --labeled-fraction 0.1", "give one of them (--labeled-clients 2: from c/labels.toml)"),
     ("--config c/own.toml", "--fedirm-factor 3: is a setting of the method fedirm, but the method is rscfed"),
