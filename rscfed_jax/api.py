@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rscfed_jax.config import Config, SettingError, plain
+from rscfed_jax.config.registry import known_settings
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.metrics import Metrics, evaluate
 from rscfed_jax.core.types import TestData
@@ -18,7 +19,7 @@ from rscfed_jax.data.table import test_table
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.build import Objects
-from rscfed_jax.runner.grid import GridResult, check_axis, known_settings, points_of, run_points
+from rscfed_jax.runner.grid import GridResult, check_axis, points_of, run_points
 from rscfed_jax.runner.history import Record
 from rscfed_jax.runner.loop import Experiment, run_together
 from rscfed_jax.runner.processes import is_first
@@ -87,11 +88,11 @@ def grid(
     finished ones are skipped; tables are written beside them, and for two axes a heat map.
     """
     lists = {name: [plain(value) for value in values] for name, values in axes.items()}
-    known = known_settings(*lists.get("method", []), str(config.given().get("method")))
+    known = known_settings(*lists.get("method", []), str(config.settings().get("method")))
     for name, values in lists.items():
         check_axis(name, values, {}, f"{name}={','.join(map(str, values))}", known)
     _check_seeds(seeds)
-    points = points_of(config.given(), lists, seeds=seeds, out=out, objects=_given(method, network))
+    points = points_of(config.settings(), lists, seeds=seeds, out=out, objects=_given(method, network))
     programs = programs_of([cell for point in points for cell in point.cells], most=cells_at_once)
     return run_points(points, programs, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
 

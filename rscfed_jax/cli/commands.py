@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rscfed_jax.cli.settings import flags_of, settings_of, settings_of_grid, settings_of_table
 from rscfed_jax.cli.show_data import draw_partition, export_partition, print_dataset, print_partition
-from rscfed_jax.config import MAX_INT, Config, SettingError, read_size
+from rscfed_jax.config import MAX_INT, RECORD, Config, SettingError, read_size
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import build_federation
@@ -29,14 +30,6 @@ from rscfed_jax.storage.run_directory import RunDirectory, load_config, read_jso
 from rscfed_jax.storage.tensorboard import EventLog
 
 FIGURES = (".png", ".pdf", ".svg")
-
-
-def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings given by hand."""
-    prefix = "setting_"
-    flags = {name.removeprefix(prefix): value for name, value in vars(arguments).items() if name.startswith(prefix)}
-    known = grids.known_settings(str(flags.get("method")), *arguments.methods)
-    return {name: value if isinstance(value, bool) else known[name].read(value) for name, value in flags.items()}
 
 
 def start_jax(company: Company | None = None) -> None:
@@ -116,6 +109,8 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
 
 
 def _seeds(arguments: argparse.Namespace) -> int:
+    if arguments.seeds is None:
+        return (arguments.config_file and arguments.config_file.seeds) or 1
     seeds = int(arguments.seeds) if arguments.seeds.isdecimal() and len(arguments.seeds) < 5 else 0
     if seeds < 1:
         raise SettingError("seeds", arguments.seeds, "must be a whole number from 1 to 9999")
@@ -135,7 +130,7 @@ def _count(arguments: argparse.Namespace, name: str) -> int | None:
 def reproduce_table(arguments: argparse.Namespace) -> int:
     """Runs a published table."""
     seeds, company = _seeds(arguments), company_of(arguments)
-    settings = settings_of(arguments)
+    settings = settings_of_table(arguments)
     dataset = settings.get("dataset", tables.DATASET)
     out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
     rows = tables.plan(arguments.table, settings, seeds=seeds, out=out, check=company.writes)
@@ -168,8 +163,7 @@ def grid(arguments: argparse.Namespace) -> int:
     """Runs every combination of some settings' values."""
     seeds, company = _seeds(arguments), company_of(arguments)
     grid_devices, most = _count(arguments, "grid_devices") or 1, _count(arguments, "cells_at_once")
-    settings = settings_of(arguments)
-    axes = grids.parse_axes(arguments.set or [], settings)
+    settings, axes = settings_of_grid(arguments, grids.parse_axes(arguments.set or [], flags_of(arguments)))
     if not axes:
         raise SettingError("set", "", "is missing; as in --set beta=0,100,1e4 --set tau=0.5,1")
     out = arguments.out or f"runs/grid-{'-'.join(axes)}"
@@ -234,7 +228,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
         check_stored(arguments.path, setting="PATH")
         config = Config(**settings)
     else:
-        config = load_config(arguments.path, setting="PATH").replace(**settings)
+        stored = load_config(arguments.path, setting="PATH").settings()
+        # Its model fits its own settings alone: nothing is resolved anew.
+        config = Config(**stored | {RECORD: None}).replace(**settings)
     dataset = dataset_of(config)
     if not settings.keys() - {"download", "download_from"}:
         _check_same_test(arguments.path, config, dataset)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from rscfed_jax import __version__
 from rscfed_jax.cli import commands
+from rscfed_jax.cli.settings import file_of, with_source
 from rscfed_jax.config import PRESETS, SETTINGS, Setting, SettingError
 from rscfed_jax.config.kinds import SWITCH
 from rscfed_jax.config.presets import USUAL
@@ -48,11 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     arguments.methods = [str(method.path) for method in methods]
     try:
+        arguments.config_file = file_of(arguments)
         code = arguments.run(arguments)
         sys.stdout.flush()
         return code if code == 0 else leave(code)
     except SettingError as error:
-        print(f"rscfed-jax {arguments.command}: error: {error}", file=sys.stderr)
+        print(f"rscfed-jax {arguments.command}: error: {with_source(error, arguments)}", file=sys.stderr)
         return leave(2)
     except BrokenPipeError:
         # Python would try to write the rest when it ends.
@@ -86,12 +88,14 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         description="Federated semi-supervised learning as one compiled JAX program: RSCFed and its baselines.",
         allow_abbrev=False,
     )
+    parser.set_defaults(config_file=None, from_file={})  # what --config says, and what of it counts, once it is read
     parser.add_argument("--version", action="version", version=__version__)
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     train = parsers.add_parser(
         "train", help="train a federation", description="Train a federation.", allow_abbrev=False
     )
+    _add_config(train, "a run's config.json, to repeat it, or a TOML file of settings")
     _add_settings(train, groups=None, own=own)
     train.add_argument("--out", help="run directory (default runs/DATASET-METHOD-seedSEED)")
     train.add_argument("--resume", action="store_true", help="continue the run in --out")
@@ -125,8 +129,9 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     table.add_argument("table", help=", ".join(TABLES))
+    _add_config(table, "a TOML file of settings, or a run's config.json, whose settings given by hand are taken")
     table.add_argument("--out", help="directory of the table (default runs/TABLE-DATASET)")
-    table.add_argument("--seeds", default="1", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
+    table.add_argument("--seeds", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
     table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
     table.add_argument("--quiet", action="store_true", help="no progress, only the table")
     offered = {"method", *(name for published in TABLES.values() for name in published.offers)}
@@ -142,12 +147,11 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         "cells resume, and you can add values later.",
         allow_abbrev=False,
     )
+    _add_config(grid, "a TOML file of settings, with values to combine in its table [grid], or a run's config.json")
     grid.add_argument(
         "--set", action="append", metavar="NAME=V,V,...", help="values of a setting, as in beta=0,100,1e4; repeatable"
     )
-    grid.add_argument(
-        "--seeds", default="1", metavar="N", help="run every cell with N seeds, from --seed on (default 1)"
-    )
+    grid.add_argument("--seeds", metavar="N", help="run every cell with N seeds, from --seed on (default 1)")
     grid.add_argument("--out", help="directory of the grid (default runs/grid-NAMES)")
     grid.add_argument("--dry-run", action="store_true", help="only list cells, programs, memory and time")
     grid.add_argument("--quiet", action="store_true", help="no progress, only the table")
@@ -168,6 +172,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         "of clients and others. The last line is one JSON object.",
         allow_abbrev=False,
     )
+    _add_config(plan, "a run's config.json or a TOML file of settings")
     _add_settings(plan, groups=None, own=own)
     plan.add_argument("--memory", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
     plan.add_argument("--flops", metavar="F", help="FLOP/s that all devices reach together, as in 20T, for the hours")
@@ -217,6 +222,10 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     data.add_argument("--export", help="also write the partition into this file (npz), as --partition-file reads it")
     data.set_defaults(run=commands.data)
     return parser
+
+
+def _add_config(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--config", metavar="FILE", help=f"{what}; flags win over it")
 
 
 def _add_processes(parser: argparse.ArgumentParser) -> None:

@@ -1,15 +1,16 @@
 """The settings of an experiment, resolved and checked. No JAX is imported here: a wrong value is refused at once."""
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rscfed_jax.config.changes import HASHES, RECORD, changed
 from rscfed_jax.config.checks import check_together, wrong_clients
 from rscfed_jax.config.kinds import SettingError, is_int, plain
 from rscfed_jax.config.presets import PRESETS, USUAL
-from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, Declaration, Room, is_path
+from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, Declaration, Room
 from rscfed_jax.config.settings import SAMPLES, SETTINGS, Settings
 
-HASHES = ("method_hash", "model_hash")
 SUBSET_SIZE = 5
 ATTACK_SCALE = {"noise": 1.0, "sign-flip": 1.0, "scale": 10.0}
 SERVER_LABELS = 25
@@ -22,11 +23,13 @@ class Config(Settings):
     """Every setting of an experiment, resolved and checked when it is made.
 
     What is not given by hand comes from the method, the data set and the preset, in this order. `method` and `model`
-    take a name or the path of a Python file. A method's own settings are given as `<method>_<name>`.
+    take a name or the path of a Python file. A method's own settings are given as `<method>_<name>`. Of the settings of
+    a run's config.json, those that its `given` lists count as given by hand; without it, all settings do.
     """
 
     if TYPE_CHECKING:  # no fields, but of each config
-        _given: ClassVar[dict[str, Any]]  # the settings that were given by hand
+        _made_of: ClassVar[dict[str, Any]]  # the settings that it was called with
+        _by_hand: ClassVar[set[str]]  # the names of those that were given by hand
         _method: ClassVar[Declaration | None]
         _model: ClassVar[Declaration | None]
 
@@ -37,10 +40,12 @@ class Config(Settings):
     )  # the method's own settings by their names
 
     def __init__(self, **settings: Any) -> None:
+        record = settings.pop(RECORD, None)
         given = {name: plain(value) for name, value in settings.items() if value is not None}
         method_name = given.get("method", SETTINGS["method"].default)
         given |= {f"{method_name}_{name}": value for name, value in given.pop("own", {}).items()}
-        self._set("_given", given)
+        self._set("_made_of", given)
+        self._set("_by_hand", {*given} - {*HASHES} if record is None else _names_in(record) & given.keys())
         values = {name: given.get(name, setting.default) for name, setting in SETTINGS.items()}
         SETTINGS["preset"].checked(values["preset"])
         method = self._find(METHODS, values)
@@ -65,7 +70,7 @@ class Config(Settings):
         A stored config has a hash already, and a method given as an object has no file: nothing is read then.
         """
         setting = room.setting
-        stored = self._given.get(f"{setting}_hash")
+        stored = self._made_of.get(f"{setting}_hash")
         name = SETTINGS[setting].checked(values[setting])
         found = None if stored else room.find(name)
         self._set(f"{setting}_hash", stored if found is None else found.hash)
@@ -139,19 +144,24 @@ class Config(Settings):
         """How many hold data: the clients, and the server with --labels-at server."""
         return self.clients + (self.server is not None)
 
+    @classmethod
+    def from_file(cls, path: str | Path, **changes: Any) -> "Config":
+        """The config of a run's config.json or of a TOML file, with some settings changed as `replace` does it."""
+        from rscfed_jax.config.config_file import read_config_file  # which resolves defaults by a config
+
+        file = read_config_file(path, methods=[plain(changes.get("method"))])
+        file.check_no_grid()
+        return cls(**file.changed(changes))
+
     def replace(self, **changes: Any) -> "Config":
-        """A config with other settings; what was not given by hand is resolved anew."""
-        given = self.given()
-        for setting in ("method", "model"):
-            if setting in changes:
-                given.pop(f"{setting}_hash", None)
-        method = plain(changes.get("method", self.method))
-        if (METHODS.find(method).name if is_path(method) else method) != self.method:
-            given = {name: value for name, value in given.items() if name in SETTINGS or name in HASHES}
-        return Config(**given | changes)
+        """A config with other settings; what was not given by hand is resolved anew.
+
+        A config that was stored keeps its resolved settings unless method, data set or preset change.
+        """
+        return Config(**changed(self.settings(), changes))
 
     def resolved(self) -> dict[str, Any]:
-        """All settings as if each was given by hand; files by their paths."""
+        """All settings as `Config` takes them, with their resolved values; files by their paths."""
         settings = self.to_dict()
         for setting, file in (("method", self._method), ("model", self._model)):
             if file is not None:
@@ -159,14 +169,30 @@ class Config(Settings):
         return settings
 
     def given(self) -> dict[str, Any]:
-        """The settings that were given by hand."""
-        return dict(self._given)
+        """The settings that were given by hand, with the hashes that belong to them."""
+        return {name: value for name, value in self._made_of.items() if name in self._by_hand or name in HASHES}
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that it was made of, as `Config` takes them."""
+        return self._made_of | {RECORD: self._record()}
+
+    def _record(self) -> list[str]:
+        names = (*SETTINGS, *(f"{self.method}_{name}" for name in self.own))
+        return [name for name in names if name in self._by_hand]
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a flat dictionary that JSON can hold: the content of config.json."""
         shared = {name: getattr(self, name) for name in SETTINGS}
         hashes = {name: getattr(self, name) for name in HASHES}
-        return shared | hashes | {f"{self.method}_{name}": value for name, value in self.own.items()}
+        own = {f"{self.method}_{name}": value for name, value in self.own.items()}
+        return shared | hashes | own | {RECORD: self._record()}
+
+
+def _names_in(record: Any) -> set[str]:
+    """The settings that a record names as given by hand."""
+    if not isinstance(record, list | tuple | set) or not all(isinstance(name, str) for name in record):
+        raise SettingError(RECORD, record, "must be a list of the settings that were given by hand")
+    return {*record} - {*HASHES}
 
 
 def _resolve_partition(values: dict[str, Any], given: dict[str, Any], dataset: Declaration | None) -> None:
@@ -185,7 +211,7 @@ def _resolve_partition(values: dict[str, Any], given: dict[str, Any], dataset: D
 
 
 def _resolve_the_rest(values: dict[str, Any]) -> None:
-    """Settings whose default follows from others."""
+    """Settings whose default follows from others; `FOLLOWS` names them for those who change a stored config."""
     if isinstance(values["resize"], str) and is_int(values["image_size"]):
         above, below = map(int, values["resize"].split("/"))
         values["resize"] = values["image_size"] * above // below

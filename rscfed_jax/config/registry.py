@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rscfed_jax.config.kinds import SWITCH, Setting, SettingError, kind_of
-from rscfed_jax.config.settings import SAMPLES
+from rscfed_jax.config.settings import SAMPLES, SETTINGS
 
 PACKAGE = Path(__file__).parent.parent
 DECLARED = {"CHOICES", "DEFAULTS", "HELP", "NAME", "NUMBERS", "PRESETS", "REFUSES", "SAMPLES", "SEEDED", "USAGE"}
@@ -99,6 +99,12 @@ class Room(NamedTuple):
 METHODS = Room("method", "methods", "method")
 NETWORKS = Room("model", "models", "network")
 DATASETS = Room("dataset", "data/loaders", "load")
+
+
+def known_settings(*methods: str) -> dict[str, Setting]:
+    """The settings that an experiment takes: the shared ones, and those of the built-in methods and of `methods`."""
+    files = [*METHODS.declarations.values(), *(METHODS.find(method) for method in filter(is_path, methods))]
+    return SETTINGS | {setting.name: setting for file in files for setting in file.settings}
 
 
 def is_path(name: object) -> bool:

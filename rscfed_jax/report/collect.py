@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rscfed_jax.config import HASHES, SettingError
+from rscfed_jax.config import HASHES, RECORD, SettingError
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.storage.records import Record, best_of, final_of
 from rscfed_jax.storage.run_directory import RunDirectory, number_in, read_json, stored_config
@@ -143,9 +143,11 @@ def _settings_of(directory: RunDirectory) -> dict[str, Any]:
     """The stored settings; those that the version which wrote them did not have get their defaults, to compare."""
     stored = read_json(directory.config, setting=SETTING)
     try:
-        return stored_config(directory.config, setting=SETTING).to_dict() | stored
+        settings = stored_config(directory.config, setting=SETTING).to_dict() | stored
     except (SettingError, TypeError):
-        return dict.fromkeys(HASHES) | stored  # a newer version may know values that this one does not
+        settings = dict.fromkeys(HASHES) | stored  # a newer version may know values that this one does not
+    settings.pop(RECORD, None)  # it tells how the settings came about, not what they are
+    return settings
 
 
 def _metrics_in(summary: dict[str, Any], part: str, file: Path, names: Sequence[str]) -> dict[str, float | None]:

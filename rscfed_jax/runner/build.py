@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rscfed_jax.config import Config, Hyper, SettingError
+from rscfed_jax.config import RECORD, Config, Hyper, SettingError
 from rscfed_jax.config.checks import check_members
 from rscfed_jax.config.registry import METHODS, NO_FILE
 from rscfed_jax.core.algorithm import Algorithm
@@ -60,7 +60,8 @@ class Objects(NamedTuple):
             changes |= before | numbers | {"method": name, "method_hash": NO_FILE}
         if self.network is not None:
             changes |= {"model": name_of(self.network), "model_hash": NO_FILE}
-        return Config(**config.resolved() | changes) if changes else config
+        record = {RECORD: [*config.given(), *changes]}
+        return Config(**config.resolved() | changes | record) if changes else config
 
     def _is_built_in(self, config: Config) -> bool:
         """Whether the method is the very one that the config names."""

@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rscfed_jax.config import SETTINGS, Config, Setting, SettingError
+from rscfed_jax.config import SETTINGS, Config, Setting, SettingError, changed
 from rscfed_jax.config.files import write_json, write_whole
-from rscfed_jax.config.registry import METHODS, is_path, metrics
+from rscfed_jax.config.registry import known_settings, metrics
 from rscfed_jax.report.seeds import moments
 from rscfed_jax.report.tables import as_csv, as_markdown, as_text, percent, seeds_as_text
 from rscfed_jax.runner.processes import is_first
@@ -37,12 +37,6 @@ class GridResult:
     rows: list[dict[str, Any]]  # one for each point, seed and evaluated round
     summary: list[dict[str, Any]]  # one for each point: means over seeds of the final metrics, and their deviation
     compilations: int  # programs that were compiled for it
-
-
-def known_settings(*methods: str) -> dict[str, Setting]:
-    """The settings that an experiment takes: the shared ones, and those of the built-in methods and of `methods`."""
-    files = [*METHODS.declarations.values(), *(METHODS.find(method) for method in filter(is_path, methods))]
-    return SETTINGS | {setting.name: setting for file in files for setting in file.settings}
 
 
 def parse_axes(texts: Sequence[str], given: dict[str, Any]) -> dict[str, list[Any]]:
@@ -105,14 +99,11 @@ def points_of(
     points = []
     for values in product(*axes.values()):
         varied = dict(zip(axes, values, strict=True))
-        common = of_method(varied.get("method", methods[0]))
-        named = varied | {
-            setting: getattr(Config(**common | varied), setting) for setting in ("method", "model") if setting in varied
-        }
+        combined = changed(of_method(varied.get("method", methods[0])), varied)
+        config = Config(**combined)
+        named = varied | {setting: getattr(config, setting) for setting in ("method", "model") if setting in varied}
         name = "_".join(f"{key}-{_as_name(value)}" for key, value in named.items()) or "cell"
-        cells = cells_of(
-            name, common | varied, seeds=range(first, first + seeds), out=out, check=check, objects=objects
-        )
+        cells = cells_of(name, combined, seeds=range(first, first + seeds), out=out, check=check, objects=objects)
         points.append(Point(named, cells))
     names = [cell.name for point in points for cell in point.cells]
     if twice := next((name for name in names if names.count(name) > 1), None):

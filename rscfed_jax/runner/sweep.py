@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rscfed_jax.config import SETTINGS, Config, Hyper, SettingError
+from rscfed_jax.config import RECORD, SETTINGS, Config, Hyper, SettingError, changed
 from rscfed_jax.config.registry import DATASETS, METHODS, is_path
 from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import Federation, build_federation
@@ -79,7 +79,7 @@ def cells_of(
     """
     cells = []
     for seed in seeds:
-        config = Config(**settings | {"seed": seed})
+        config = Config(**changed(settings, {"seed": seed}))
         if objects is not None:
             config = objects.named_in(config)
         if config.init_from is not None:
@@ -130,8 +130,8 @@ def _samples(config: Config) -> tuple:
 def program_key(cell: Cell, federation: Federation) -> tuple:
     """What experiments must have in common to run as the cells of one program."""
     config = cell.config
-    numbers = NUMBERS | {f"{config.method}_{name}" for name in config.numbers}
-    static = tuple(item for item in config.to_dict().items() if item[0] not in numbers)
+    free = NUMBERS | {RECORD} | {f"{config.method}_{name}" for name in config.numbers}
+    static = tuple(item for item in config.to_dict().items() if item[0] not in free)
     switched = (config.drop_rate > 0, config.byzantine > 0, config.prox_mu > 0)
     kinds = (int(federation.labeled.sum()), int(federation.unlabeled.sum()))
     return (static, *_samples(config), *kinds, *switched, cell.objects)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rscfed_jax.config import HASHES, SETTINGS, Config, SettingError
+from rscfed_jax.config import HASHES, RECORD, SETTINGS, Config, SettingError
 from rscfed_jax.config.files import write_json, write_whole
 from rscfed_jax.config.registry import METHODS, NO_FILE, is_path, metrics
 from rscfed_jax.storage.checkpoint import round_of, rounds_in
@@ -90,7 +90,7 @@ class RunDirectory:
         for setting, argument in (("method", "method"), ("model", "network")):
             if (why := _other_file(setting, argument, before, now)) is not None:
                 raise SettingError("resume", self.path, why)
-        names = [name for name in {**now, **before} if name not in MAY_CHANGE and name not in HASHES]
+        names = [name for name in {**now, **before} if name not in (*MAY_CHANGE, *HASHES, RECORD)]
         if config.method != stored.method:  # then each has settings of its own
             names = [name for name in names if name in SETTINGS]
         if different := [name for name in names if before.get(name) != now.get(name)]:
@@ -119,9 +119,16 @@ class RunDirectory:
                 # Another run may have come and gone since the first check.
                 self._check(config, resume=resume)
                 self._check_same_data(partition)
-                write_json(self.config, config.to_dict())
+                write_json(self.config, self._with_record(config.to_dict()))
                 write_json(self.partition, partition)
             yield
+
+    def _with_record(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a resumed run: what was given by hand when it began still counts as that."""
+        if not self.config.exists():
+            return settings
+        before = read_json(self.config, setting="out").get(RECORD) or []
+        return settings | {RECORD: [name for name in settings if name in settings[RECORD] or name in before]}
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -263,7 +270,7 @@ def stored_config(path: Path, *, setting: str) -> Config:
     own = {name for name in stored if name.startswith(f"{method}_")}
     if stored.get("method_hash") is None and method in METHODS.declarations:
         own &= {declared.name for declared in METHODS.declarations[method].settings}
-    known = {name: value for name, value in stored.items() if name in SETTINGS or name in HASHES or name in own}
+    known = {name: value for name, value in stored.items() if name in {*SETTINGS, *HASHES, *own, RECORD}}
     return Config(**known)
 
 

@@ -43,7 +43,8 @@ def evaluated(capsys, *arguments):
 
 def test_train_writes_the_contract(trained):
     settings = json.loads((trained / "config.json").read_text())
-    assert set(settings) == {*SETTINGS, "method_hash", "model_hash"}
+    assert set(settings) == {*SETTINGS, "method_hash", "model_hash", "given"}
+    assert set(settings["given"]) == {*SMALL, "warmup_rounds", "checkpoint_every"}
     assert (settings["rounds"], settings["repeat"], settings["beta"]) == (3, "retrain", 10_000.0)
     assert (settings["method_hash"], settings["model"], len(settings["model_hash"])) == (None, "tiny_network", 16)
     records = records_of(trained)

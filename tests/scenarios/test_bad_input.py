@@ -265,6 +265,48 @@ TRAIN = [
     ("--model nowhere.py", "--model nowhere.py: cannot be read: No such file or directory"),
     ("--model mine.py", "--model mine.py: has no model in it: it must define a function network"),
     ("--model m/resnet18.py", "--model m/resnet18.py: resnet18 is the name of a built-in model; rename the file"),
+    # Config files.
+    ("--config", "--config: expected one argument"),
+    ("--config missing.toml", "--config missing.toml: cannot be read: No such file or directory"),
+    ("--config folder", "--config folder: is a directory; give a config.json or a TOML file"),
+    ("--config finished", "--config finished: is a directory; give a config.json or a TOML file"),
+    ("--config good.npz", "--config good.npz: must be a file that ends in .json or .toml"),
+    (f"--config {LONG}.toml", "cannot be read: File name too long"),
+    ("--config /dev/zero", "--config /dev/zero: must be a file that ends in .json or .toml"),
+    ("--config list/config.json", "is not JSON that can be read: it must be an object of settings"),
+    ("--config binary/config.json", "--config binary/config.json: is not UTF-8 text"),
+    ("--config c/deep.json", "--config c/deep.json: is not JSON that can be read: nested too deeply"),
+    ("--config c/large.json", "--config c/large.json: must have at most 100,000 bytes"),
+    ("--config c/twice.json", "--config c/twice.json: is not JSON that can be read: seed is there twice"),
+    ("--config c/twice.toml", "--config c/twice.toml: is not TOML that can be read: Cannot overwrite a value"),
+    ("--config c/key.toml", "--config c/key.toml: bata is not a setting; did you mean beta?"),
+    ("--config c/key.json", "--config c/key.json: bata is not a setting; did you mean beta?"),
+    ("--config c/out.toml", "--config c/out.toml: out belongs to one run, not to its settings: give --out"),
+    ("--config wrong/config.json", "--config wrong/config.json: rounds = -5: must be a whole number of at least 1"),
+    ("--config typed/config.json", '--config typed/config.json: lr_labeled = "fast": must be a number'),
+    ("--config c/grid.toml", "--config c/grid.toml: [grid] is for the command grid alone"),
+    (
+        "--config c/subset.toml",
+        "--subset-size 11: must be from 1 to --clients 10 (--subset-size 11: from c/subset.toml)",
+    ),
+    ("--config c/subset.toml --clients 8", "must be from 1 to --clients 8 (--subset-size 11: from c/subset.toml)"),
+    (
+        "--config finished/config.json --dataset isic2018 --resize 30",
+        "--resize 30: must be at least --image-size 224\n",  # not the file's 32, which no longer counts
+    ),
+    ("--config c/data.toml", "missing.npz: no such file (--dataset npz:missing.npz: from c/data.toml)"),
+    ("--config c/labels.toml --labeled-fraction 0.1", "give one of them (--labeled-clients 2: from c/labels.toml)"),
+    ("--config c/own.toml", "--fedirm-factor 3: is a setting of the method fedirm, but the method is rscfed"),
+    ("--config c/name.toml", "--method fedprox: must be one of"),
+    ("--config c/method.toml", 'method = "./mine.py": a Python file is run only if the command names it'),
+    ("--config c/model.toml", 'model = "./net.py": a Python file is run only if the command names it'),
+    ("--config named/config.json", 'model = "mine.py": a Python file is run only if the command names it'),
+    ("--config foreign/config.json", 'method = "mine": a Python file is run only if the command names it; give'),
+    ("--config foreign/config.json --seed 1", "give it as --method PATH"),
+    ("--config foreign/config.json --mine-threshold 0.5", "unrecognized arguments: --mine-threshold"),
+    ("--config finished/config.json --out finished", "--out finished: holds a run already; add --resume"),
+    ("--config finished/config.json --out finished --resume --seed 5", "other settings: seed was 0 and is 5"),
+    ("--config finished/config.json --rounds 0", "--rounds 0: must be a whole number of at least 1"),
 ]
 OTHERS = [
     ("fly", "invalid choice: 'fly'"),
@@ -330,6 +372,21 @@ OTHERS = [
     ("plan --memory 12parsec", "--memory 12parsec: must be a number above 0, with an optional unit"),
     ("plan --flops 0", "--flops 0: must be a number above 0"),
     ("plan --method m/nothing.py", "has no method in it"),
+    ("plan --config c/key.toml", "--config c/key.toml: bata is not a setting; did you mean beta?"),
+    ("plan --config c/grid.toml", "--config c/grid.toml: [grid] is for the command grid alone"),
+    ("grid --config c/key.toml --set beta=1,2", "bata is not a setting; did you mean beta?"),
+    ("grid --config c/good.toml", "--set : is missing"),
+    ("grid --config c/grid.toml --beta 3", "--set : is missing"),
+    ("grid --config c/files.toml", 'method = "./mine.py": a Python file is run only if the command names it'),
+    ("grid --config foreign/config.json --set beta=1,2", "give it as --method PATH"),
+    ("grid --config c/method.toml --set beta=1,2", "give it as --method PATH"),
+    ("grid --config c/own.toml --set beta=1,2", "--fedirm-factor 3: is a setting of the method fedirm, which no cell"),
+    ("reproduce table1 --config c/key.toml", "bata is not a setting; did you mean beta?"),
+    ("reproduce table1 --config c/grid.toml", "[grid] is for the command grid alone"),
+    ("reproduce table1 --config c/clients.toml", "--clients 8: is decided by the table's rows (--clients 8: from c/cl"),
+    ("reproduce table1 --config c/method.toml", "give it as --method PATH"),
+    ("reproduce table0 --config finished/config.json", "TABLE table0: must be one of table1"),
+    ("evaluate finished --config c/good.toml", "unrecognized arguments: --config"),
     ("plan --subset-size 11", "--subset-size 11: must be from 1 to --clients 10"),
     ("reproduce", "required: table"),
     ("reproduce table0", "TABLE table0: must be one of table1"),
@@ -411,6 +468,24 @@ FILES = {
     "m/refuses.py": "REFUSES = {'flip': 'it must not flip'}" + BODY,
     "m/labeled.py": "NUMBERS = {'share': (1, '0..1', 'help')}" + BODY,
     "m/num.py": "NUMBERS = {'processes': (1, '0..1', 'help')}" + BODY,
+    "c/good.toml": "rounds = 3",
+    "c/deep.json": "[" * 99_999,
+    "c/large.json": " " * 200_000,
+    "c/twice.json": '{"seed": 1, "seed": 2}',
+    "c/twice.toml": "seed = 1\nseed = 2",
+    "c/key.toml": "bata = 3",
+    "c/key.json": '{"bata": 3}',
+    "c/out.toml": "out = 'runs/a'",
+    "c/grid.toml": "[grid]\nbeta = [1, 2]",
+    "c/files.toml": "[grid]\nmethod = ['./mine.py']",
+    "c/subset.toml": "subset_size = 11",
+    "c/data.toml": "dataset = 'npz:missing.npz'",
+    "c/labels.toml": "labeled_clients = 2",
+    "c/clients.toml": "clients = 8",
+    "c/own.toml": "fedirm_factor = 3",
+    "c/name.toml": "method = 'fedprox'",
+    "c/method.toml": "method = './mine.py'",
+    "c/model.toml": "model = './net.py'",
     "text.npz": "hello",
     "text.safetensors": "hello, this is no such file",
     "text.pth": "hello, this is no such file",
@@ -530,6 +605,7 @@ def test_a_refusal_does_not_import_jax(folder):
     lines += ["train --method m/outside.py", "train --out foreign --resume --method m/mine.py", "train --model mine.py"]
     lines += ["evaluate missing.safetensors", "export folder new.safetensors", "report missing", "plan --flops 0"]
     lines += ["grid --set method=mine.py,sso --set mine-threshold=0.5", "reproduce table2 --fedirm-factor 3"]
+    lines += ["train --config c/key.toml", "plan --config foreign/config.json", "grid --config c/grid.toml --beta 1"]
     code = (
         "import sys; from rscfed_jax.cli import main\n"
         f"assert [main(line.split()) for line in {lines}] == [2] * {len(lines)}\n"
@@ -620,6 +696,30 @@ def test_any_value_of_any_flag_is_taken_or_refused_in_one_line(setting, value):
     assert setting.flag in said
 
 
+CONTENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(setting=st.sampled_from([*SETTINGS.values()]), value=CONTENTS, whole=st.booleans())
+def test_any_value_in_a_config_file_is_taken_or_refused_in_one_line(tmp_path_factory, setting, value, whole):
+    path = tmp_path_factory.mktemp("stored") / "config.json"
+    path.write_text(json.dumps((Config().to_dict() if whole else {}) | {setting.name: value}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "check", take)
+        try:
+            code, said = run_quietly("train", "--config", path)
+        except Taken:
+            assert value is None or setting.kind.accepts(value)
+            return
+    assert code == 2
+    assert said.count("\n") == 1
+    assert setting.name in said.replace("-", "_")
+    assert str(path) in said
+
+
 # Where a file of random bytes is put, what it begins with, and who reads it.
 READERS: dict[str, tuple[str, bytes, list[str]]] = {
     "npz": ("data.npz", b"", ["data", "npz:data.npz"]),
@@ -641,6 +741,9 @@ READERS: dict[str, tuple[str, bytes, list[str]]] = {
     "config": ("run/config.json", b"", ["evaluate", "run"]),
     "config of a run to resume": ("run/config.json", b"{", ["train", "--out", "run", "--resume"]),
     "config of a run to export": ("run/config.json", b"[", ["export", "run", "m.safetensors"]),
+    "config to repeat": ("config.json", b"", ["train", "--config", "config.json"]),
+    "settings to repeat": ("config.json", b'{"rounds": ', ["plan", "--config", "config.json"]),
+    "toml": ("a.toml", b"rounds = ", ["grid", "--config", "a.toml"]),
     "summary": ("t/cells/basic-seed0/summary.json", b"", ["reproduce", "table2", "--out", "t", "--dry-run"]),
     "method": ("mine.py", b"", ["train", "--method", "mine.py"]),
     "declarations": ("mine.py", b"NUMBERS = ", ["plan", "--method", "mine.py"]),

@@ -9,7 +9,9 @@ import pytest
 
 from rscfed_jax.cli import commands
 from rscfed_jax.cli.parser import _parser, method_files
+from rscfed_jax.cli.settings import file_of, flags_of, settings_of_grid
 from rscfed_jax.config import Config
+from rscfed_jax.config.files import write_json
 from rscfed_jax.config.registry import METHODS as METHOD_FILES
 from rscfed_jax.methods.registry import METHODS
 from rscfed_jax.paper.tables import TABLES
@@ -35,6 +37,16 @@ def ours(path):
 OURS = [arguments for page in PAGES for arguments in ours(page)]
 
 
+def write_files(here):
+    """The files that readers save from the pages, and the settings of the run that the pages begin with."""
+    for page in PAGES:
+        tables = re.findall(r"^<!-- file: (\S+) -->\n```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        for name, text in (*samples_of(page)[0].items(), *tables):
+            (here / name).write_text(text)
+    (here / "runs" / "first").mkdir(parents=True)
+    write_json(here / "runs" / "first" / "config.json", Config(warmup_rounds=7, rounds=40).to_dict())
+
+
 def test_the_pages_show_every_command():
     assert {arguments[0] for arguments in OURS} >= set(PARSERS)
     assert {arguments[0] for arguments in ours(README)} >= {"train", "reproduce"}
@@ -43,17 +55,17 @@ def test_the_pages_show_every_command():
 @pytest.mark.parametrize("arguments", OURS, ids=" ".join)
 def test_every_flag_is_there_and_every_value_is_allowed(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
-    for page in PAGES:
-        for name, text in samples_of(page)[0].items():
-            (tmp_path / name).write_text(text)
+    write_files(tmp_path)
     files = method_files(arguments)
     parsed = _parser([setting for file in files for setting in METHOD_FILES.find(file).settings]).parse_args(arguments)
     parsed.methods = files
+    parsed.config_file = file_of(parsed)
     settings = commands.settings_of(parsed)
     if parsed.command == "reproduce":
         assert parsed.table in TABLES
     elif parsed.command == "grid":
-        points_of(settings, parse_axes(parsed.set, settings), seeds=1, out=None)
+        settings, axes = settings_of_grid(parsed, parse_axes(parsed.set or [], flags_of(parsed)))
+        points_of(settings, axes, seeds=1, out=None)
     elif parsed.command not in ("export", "report"):
         Config(**settings)
 
@@ -61,9 +73,11 @@ def test_every_flag_is_there_and_every_value_is_allowed(tmp_path, monkeypatch, a
 @pytest.mark.parametrize("arguments", [each for each in OURS if "--dry-run" in each], ids=" ".join)
 def test_dry_runs_run(arguments, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
     assert run(*arguments) == 0
     assert "programs; about" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == []
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_every_flag_in_the_text_is_there():

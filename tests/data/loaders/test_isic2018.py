@@ -86,7 +86,7 @@ def test_the_authors_numbers_are_the_defaults():
         assert config.beta == config.beta_labeled == 0.01
     assert (paper.stem, paper.resize, paper.labeled_multiplier) == ("imagenet", 240, 1.0)
     assert (published.stem, published.resize, published.labeled_multiplier) == ("cifar", 250, 200.0)
-    assert tuned.replace(lambda_u=paper.lambda_u, preset="paper").to_dict() == paper.to_dict()
+    assert tuned.replace(lambda_u=paper.lambda_u, preset="paper") == paper
     assert Config(dataset="isic2018", batch_size=7).batch_size == 7
     assert paper.replace(dataset="fashion").batch_size == 64
 

@@ -1,0 +1,81 @@
+"""JSON and TOML files that anyone may have written: read in little time, or refused in a line."""
+
+import json
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rscfed_jax.config.kinds import SettingError
+
+MOST_BYTES = 100_000  # a run's config.json has about 3,000
+LONGEST_LINE = 2_000  # of TOML: the time to read a dotted key grows with the square of its length
+MOST_LETTERS = 60  # of a value, in a refusal
+Refuse = Callable[[str], SettingError]
+
+
+def is_toml(path: Path) -> bool:
+    """Whether the file's name says that it is TOML."""
+    return path.suffix.lower() == ".toml"
+
+
+def read_document(path: Path, refuse: Refuse) -> dict[str, Any]:
+    """The JSON object or TOML document of a file."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise refuse("is a directory; give a config.json or a TOML file")
+        if not stat.S_ISREG(mode) or not (is_toml(path) or path.suffix.lower() == ".json"):
+            raise refuse("must be a file that ends in .json or .toml")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise refuse(f"cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise refuse(f"must have at most {MOST_BYTES:,} bytes")
+    kind, read = ("TOML", _read_toml) if is_toml(path) else ("JSON", _read_json)
+    try:
+        return read(content.decode())
+    except UnicodeDecodeError as error:
+        raise refuse(f"is not UTF-8 text: byte {error.start}") from None
+    except RecursionError:
+        raise refuse(f"is not {kind} that can be read: nested too deeply") from None
+    except ValueError as error:
+        raise refuse(f"is not {kind} that can be read: {cut(str(error), 100)}") from None
+
+
+def _read_toml(text: str) -> dict[str, Any]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"line {number} is longer than {LONGEST_LINE:,} letters; break lists over several lines")
+    return tomllib.loads(text)
+
+
+def _read_json(text: str) -> dict[str, Any]:
+    found = json.loads(text, object_pairs_hook=_unique)
+    if not isinstance(found, dict):
+        raise ValueError("it must be an object of settings")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"{cut(name)} is there twice")
+        content[name] = value
+    return content
+
+
+def shown(value: Any) -> str:
+    """A value as the file has it, in a few letters."""
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    return cut(json.dumps(value) if value is None or isinstance(value, str | int | float) else str(value))
+
+
+def cut(text: str, most: int = MOST_LETTERS) -> str:
+    """A text that fits into a line."""
+    printable = text if text.isprintable() else ascii(text)[1:-1]
+    return printable if len(printable) <= most else f"{printable[:most]}..."
