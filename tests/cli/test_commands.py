@@ -110,9 +110,7 @@ def test_a_log_that_fails_does_not_end_the_run(here, monkeypatch, capsys):
         patch.setattr(writer, "write_event", fails_later)
         assert run("train", *WARM, "--out", "run", "--quiet", "--tensorboard") == 0
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "rscfed-jax: warning: --tensorboard: [Errno 28] No space left on device; the run"
-    )
+    assert line.startswith("rscfed-jax: warning: --tensorboard: [Errno 28] No space left on device; the run")
     assert [record["round"] for record in records_of("run")] == [0, 3]
     assert run("train", *WARM, "--out", "run", "--quiet", "--tensorboard", "--resume") == 0
     first, second = sorted((here / "run" / "tensorboard").iterdir())
