@@ -1,10 +1,10 @@
-# make demo | test | test-all | coverage | bench | docs | notebooks | lint | format | clean. Each sets up the virtual environment it needs.
+# make demo | test | test-all | coverage | bench | docs | notebooks | lint | format | dist | clean. Each sets up the virtual environment it needs.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
 
-.PHONY: demo test test-all coverage bench docs notebooks lint format clean
+.PHONY: demo test test-all coverage bench docs notebooks lint format dist clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,12 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+## The distributions as they would be published, in dist/.
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

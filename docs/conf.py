@@ -13,7 +13,7 @@ from rscfed_jax.config.registry import METHODS
 HERE = Path(__file__).parent
 
 project = "rscfed_jax"
-author = "the authors of rscfed_jax"
+author = "rscfed_jax contributors"
 release = version = rj.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"

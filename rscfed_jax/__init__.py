@@ -13,7 +13,7 @@ Everything listed in `__all__` is public; everything else may change. Importing 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 # Where public names live; a module is imported when one of its names is first used.
 _PUBLIC = {

@@ -25,11 +25,14 @@ from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.processes import ONE_ENDED, Company, as_letters, from_the_first, is_first
 from rscfed_jax.runner.signals import StopSignals
 from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
+from rscfed_jax.storage.mlflow import MlflowLog
 from rscfed_jax.storage.model_file import check_stored, check_target, is_model_file
 from rscfed_jax.storage.run_directory import RunDirectory, load_config, read_json, split_checkpoint
 from rscfed_jax.storage.tensorboard import EventLog
+from rscfed_jax.storage.wandb import WandbLog
 
 FIGURES = (".png", ".pdf", ".svg")
+LOGS = (EventLog, WandbLog, MlflowLog)
 
 
 def start_jax(company: Company | None = None) -> None:
@@ -47,18 +50,26 @@ def train(arguments: argparse.Namespace) -> int:
     company = company_of(arguments)
     if company.writes:
         directory.check(config, resume=arguments.resume)
-    events = EventLog(directory) if arguments.tensorboard and company.writes else None
+    wanted = [log for log in LOGS if getattr(arguments, log.name) and company.writes]
+    logs = [log(directory, resume=arguments.resume, warn=_warn) for log in wanted]
     if config.init_from is not None:
         check_stored(config.init_from, setting="init_from")
     federation = build_federation(config)
+    for log in logs:
+        log.check()
     start_jax(company)
     from rscfed_jax import api
 
+    def tell(record: dict[str, Any]) -> None:
+        for log in logs:
+            log.add(record)
+
     def work(stop: Callable[[], bool]) -> None:
         common: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop, "federation": federation}
-        with events or contextlib.nullcontext():
-            hook: dict[str, Any] = {} if events is None else {"on_record": events.add}
-            api.train(config, out=directory.path, resume=arguments.resume, **common, **hook)
+        with contextlib.ExitStack() as held:
+            for log in logs:
+                held.enter_context(log)
+            api.train(config, out=directory.path, resume=arguments.resume, on_record=tell, **common)
 
     code = _stoppable(
         work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags continues it"
@@ -66,6 +77,12 @@ def train(arguments: argparse.Namespace) -> int:
     if code == 0 and is_first():
         _print_result(directory.read_summary(), directory)
     return code
+
+
+def _warn(text: str) -> None:
+    """Says something that does not end the run, nor does a reader who has left."""
+    with contextlib.suppress(OSError):
+        print(f"rscfed-jax: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_on: str) -> int:

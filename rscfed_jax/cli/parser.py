@@ -105,6 +105,16 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         action="store_true",
         help="also write event files for TensorBoard into OUT/tensorboard (needs the package tensorboardX)",
     )
+    train.add_argument(
+        "--wandb",
+        action="store_true",
+        help="also log to Weights & Biases; its variables, as WANDB_MODE, hold (needs the package wandb)",
+    )
+    train.add_argument(
+        "--mlflow",
+        action="store_true",
+        help="also log to MLflow; its variables, as MLFLOW_TRACKING_URI, hold (needs the package mlflow)",
+    )
     train.set_defaults(run=commands.train)
 
     _add_processes(train)

@@ -7,8 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from rscfed_jax.cli import commands
 from rscfed_jax.config import SETTINGS, Config
 from rscfed_jax.config.registry import metrics
+from rscfed_jax.storage.tensorboard import EventLog
 from tests.helpers import SMALL, flags_of, records_of, run, saved_rounds
 from tests.report.runs import write_run
 
@@ -76,6 +78,44 @@ def test_train_prints_a_table_and_the_place_of_its_files(here, capsys, trained):
     assert lines[2].startswith("best, round 3 (oracle)")
     assert lines[-2:] == [f"curve: {trained}/curve.png", f"run:   {trained}"]
     assert "the run is finished" in err
+
+
+@pytest.mark.parametrize("log", commands.LOGS, ids=lambda log: log.name)
+def test_a_log_without_its_package_is_refused_before_jax_starts(here, monkeypatch, capsys, log):
+    monkeypatch.setitem(sys.modules, log.package, None)
+    monkeypatch.setattr(commands, "start_jax", lambda *_: pytest.fail("JAX was started"))
+    assert run("train", *TINY, "--out", "run", f"--{log.name}") == 2
+    needed = f"--{log.name} run: needs the package {log.package}: pip install {log.package}"
+    assert capsys.readouterr().err == f"rscfed-jax train: error: {needed}\n"
+    assert list(here.iterdir()) == []
+
+
+def test_a_log_that_cannot_be_reached_is_refused_before_jax_starts(here, monkeypatch, capsys):
+    monkeypatch.setattr(commands, "start_jax", lambda *_: pytest.fail("JAX was started"))
+    monkeypatch.setattr(EventLog, "reach", lambda _: 1 / 0)
+    assert run("train", *TINY, "--out", "run", "--tensorboard") == 2
+    assert capsys.readouterr().err == "rscfed-jax train: error: --tensorboard run: division by zero\n"
+    assert list(here.iterdir()) == []
+
+
+def test_a_log_that_fails_does_not_end_the_run(here, monkeypatch, capsys):
+    writer = pytest.importorskip("tensorboardX.event_file_writer").EventsWriter
+    write = writer.write_event
+
+    def fails_later(self, event):
+        if event.step > 0:
+            raise OSError(28, "No space left on device")
+        return write(self, event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write_event", fails_later)
+        assert run("train", *WARM, "--out", "run", "--quiet", "--tensorboard") == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("rscfed-jax: warning: --tensorboard: [Errno 28] No space left on device; the run")
+    assert [record["round"] for record in records_of("run")] == [0, 3]
+    assert run("train", *WARM, "--out", "run", "--quiet", "--tensorboard", "--resume") == 0
+    first, second = sorted((here / "run" / "tensorboard").iterdir())
+    assert second.stat().st_size > first.stat().st_size
 
 
 def test_a_run_has_a_default_place(here):
