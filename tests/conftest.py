@@ -32,7 +32,7 @@ def forget_programs():
     yield
     jax.clear_caches()
     if "rscfed_jax.runner.loop" in sys.modules:
-        sys.modules["rscfed_jax.runner.loop"]._COMPILED.clear()
+        sys.modules["rscfed_jax.runner.compiled"]._COMPILED.clear()
 
 
 @pytest.fixture

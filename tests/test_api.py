@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rscfed_jax as rj
-from rscfed_jax.runner import loop
+from rscfed_jax.runner import compiled
 from tests.helpers import SMALL, TinyNetwork, records_of, untimed
 
 CONFIG = rj.Config(**SMALL | {"rounds": 8})
@@ -148,10 +148,10 @@ def test_an_object_that_says_neither_who_takes_part_nor_has_a_file_is_refused(tm
 
 def test_a_built_in_method_given_as_an_object_is_the_built_in(tmp_path):
     rj.train(CONFIG.replace(rounds=4), out=tmp_path / "by name")
-    known = set(loop._COMPILED)
+    known = set(compiled._COMPILED)
     config = CONFIG.replace(rounds=4)
     rj.train(config, out=tmp_path / "object", method=rj.METHODS["rscfed"](config))
-    assert set(loop._COMPILED) == known
+    assert set(compiled._COMPILED) == known
     stored = json.loads((tmp_path / "object" / "config.json").read_text())
     assert (stored["method"], stored["method_hash"]) == ("rscfed", None)
     assert records_of(tmp_path / "object") == records_of(tmp_path / "by name")

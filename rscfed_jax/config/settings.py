@@ -280,6 +280,19 @@ class Settings:
     chunk: int | str = _setting("auto", or_word(whole(1), "auto"), "clients trained at once on a device by vmap", "run")
     devices: int | str = _setting("auto", or_word(whole(1), "auto"), "devices that share the clients of a round", "run")
     dtype: str = _setting("float32", one_of("float32", "bfloat16"), "number format of the model's computation", "run")
+    precision: str = _setting(
+        "default",
+        one_of("default", "highest"),
+        "of products in training: the device's own (TF32 on newer GPUs, bfloat16 on TPUs) or full float32",
+        "run",
+    )
+    gpu_graphs: bool = _setting(
+        False,
+        SWITCH,
+        "keep the loops of a round in one CUDA graph, so that the host does not wait in every step (GPUs only; no "
+        "device has run it yet)",
+        "run",
+    )
 
 
 SETTINGS: dict[str, Setting] = {

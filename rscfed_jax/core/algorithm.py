@@ -27,6 +27,7 @@ class Algorithm:
     proximal: bool = False  # clients are drawn toward the model that was sent: FedProx
     balanced: bool = False  # labeled losses use a balanced softmax
     server: ServerOptimizer | None = None  # None: the mean of the models is the next global model
+    precision: str = "default"  # of the products in training: the device's own, or `highest`
     server_id: int | None = None  # of the server among the holders of data, where it is one: no model travels to it
 
     @property

@@ -24,12 +24,19 @@ LARGEST_AUTO_CHUNK = 64
 # Each device holds, for each other, a client's state as it is fetched and its model and state as they are stored.
 EXCHANGED_MODELS = 5  # with teacher and momentum
 EXCHANGED_BYTES = 4 * 2**30  # what CPU devices may take for it together
-# What each platform's compiler is told. A jaxlib that does not know an option does without.
+# What each platform's compiler is told. A version that does not know an option does without.
 OPTIONS: dict[str, dict[str, Any]] = {
     # With a client on every core no operations run side by side, so their order may spare the cache.
     "cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+    # Sums in the same order every time: a resumed run is identical only so.
+    "gpu": {"xla_gpu_exclude_nondeterministic_ops": True},
     # This fusion overflows the compiler's stack for a chunk of clients (libtpu 0.0.42, v5e).
     "tpu": {"xla_tpu_dot_dot_fusion": False},
+}
+# On a GPU the host waits after every step to learn whether there is another one, unless the loop itself is in a graph.
+GRAPHS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONVOLUTION,DYNAMIC_SLICE_FUSION,"
+    "CONDITIONAL,WHILE"
 }
 
 Out = TypeVar("Out")
@@ -45,10 +52,17 @@ class ClientAxis:
 
     chunk: int = 1
     mesh: Mesh | None = None
+    graphs: bool = False  # a GPU keeps the loops of a round in one CUDA graph
 
     @classmethod
     def create(
-        cls, chunk: int | str, devices: int | str, grid_devices: int = 1, *, model_bytes: int = 0
+        cls,
+        chunk: int | str,
+        devices: int | str,
+        grid_devices: int = 1,
+        *,
+        model_bytes: int = 0,
+        graphs: bool = False,
     ) -> "ClientAxis":
         """Chooses what was measured fastest where a setting is `auto`: on CPU, one client at a time on every core.
 
@@ -69,8 +83,15 @@ class ClientAxis:
             raise SettingError("grid_devices", grid_devices, f"must divide the number of devices, {len(used)}")
         if isinstance(chunk, str):
             chunk = 1 if used[0].platform == "cpu" else LARGEST_AUTO_CHUNK
+        if graphs and used[0].platform != "gpu":
+            raise SettingError("gpu_graphs", True, f"needs a GPU; JAX sees {used[0].platform} here")
         mesh = Mesh(np.array(used).reshape(grid_devices, -1), (GRID, CLIENTS)) if len(used) > 1 else None
-        return cls(chunk, mesh)
+        return cls(chunk, mesh, graphs)
+
+    @property
+    def device(self) -> jax.Device:
+        """One of the devices, which are all of a kind."""
+        return jax.local_devices()[0] if self.mesh is None else self.mesh.local_devices[0]
 
     @property
     def devices(self) -> int:
@@ -114,17 +135,20 @@ class ClientAxis:
             leaf = self.place(leaf)
         return np.asarray(leaf)
 
-    def compile(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-        """The program for these devices."""
-        platform = jax.default_backend() if self.mesh is None else self.mesh.devices.flat[0].platform
+    def compile(self, lowered: jax.stages.Lowered, *, platform: str | None = None) -> jax.stages.Compiled:
+        """The program for these devices, or for those of another platform that it was lowered for."""
+        platform = platform or self.device.platform
         if platform == "cpu" and self.mesh is None:
             return lowered.compile()
-        try:
-            return lowered.compile(compiler_options=OPTIONS.get(platform))
-        except jax.errors.JaxRuntimeError as error:
-            if "No such compile option" not in str(error):
-                raise
-            return lowered.compile()
+        options = OPTIONS.get(platform, {}) | (GRAPHS if self.graphs else {})
+        while True:
+            try:
+                return lowered.compile(compiler_options=options)
+            except jax.errors.JaxRuntimeError as error:
+                unknown = [name for name in options if "No such compile option" in str(error) and name in str(error)]
+                if not unknown:
+                    raise
+                options = {name: value for name, value in options.items() if name not in unknown}
 
     def map(self, function: Callable[..., Out], items: Any, *shared: Any) -> Out:
         """[n, ...] results of `function(item, *shared)`, one item after the other, a part of them on each device."""

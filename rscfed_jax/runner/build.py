@@ -76,8 +76,10 @@ class Objects(NamedTuple):
             )
         return method
 
-    def network_of(self, config: Config, classes: int) -> nn.Module:
-        """The network to train."""
+    def network_of(self, config: Config, classes: int, *, conv: str | None = None) -> nn.Module:
+        """The network to train; `conv` is the form of its convolutions, if it is another than the config's."""
+        if self.network is None and conv not in (None, config.conv):
+            config = config.replace(conv=conv)
         return self.network or network_of(config, classes)
 
 
@@ -126,6 +128,7 @@ def make_algorithms(
             proximal=config.prox_mu > 0,
             balanced=config.balanced_softmax,
             server=server,
+            precision=config.precision,
             server_id=config.server,
         )
 
@@ -147,11 +150,13 @@ def build_cells(
     *,
     objects: Objects = NO_OBJECTS,
     grid_devices: int = 1,
+    conv: str | None = None,
 ) -> Simulation:
     """The same for G experiments that share a program: state, data and numbers have a leading axis of G cells.
 
     The configs may differ in numbers, seed and partition, not in what changes a shape or the program. Where G is no
-    multiple of `grid_devices`, the last cell is repeated to fill them.
+    multiple of `grid_devices`, the last cell is repeated to fill them. `conv` is the form of convolutions that was
+    chosen where the configs leave it open.
     """
     for config, federation in zip(configs, federations, strict=True):
         if (held := len(federation.samples[: federation.server])) != config.clients:
@@ -163,12 +168,14 @@ def build_cells(
     configs = [*configs, *[configs[-1]] * padding]
     federations = [*federations, *[federations[-1]] * padding]
     config, dataset = configs[0], federations[0].dataset
-    method, network = objects.method_of(config), objects.network_of(config, dataset.classes)
+    method, network = objects.method_of(config), objects.network_of(config, dataset.classes, conv=conv)
     model = model_like(network, config, dataset.classes)
     if method.features and feature_size(network, config) is None:
         reason = f"gives no features, which the method {config.method} needs: docs/extending.md says how it would"
         raise SettingError("model", config.model, reason)
-    axis = ClientAxis.create(config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model))
+    axis = ClientAxis.create(
+        config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model), graphs=config.gpu_graphs
+    )
     algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].unlabeled.any())
     table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))
     assert method.sample is not None

@@ -1,7 +1,7 @@
 """The host's loop over the rounds of experiments that run together: evaluate, log, checkpoint, tell the user."""
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,20 +12,21 @@ import numpy as np
 from rscfed_jax.config.files import write_json
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
-from rscfed_jax.core.program import run_cells
 from rscfed_jax.core.types import Array
 from rscfed_jax.report.plots import plot_curves, plot_pseudo_labels
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
+from rscfed_jax.runner.choice import choose_chunk, choose_form, of_the_same_device, this_device, told_to_all
 from rscfed_jax.runner.client_accuracy import client_accuracies
+from rscfed_jax.runner.compiled import compiled
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
 from rscfed_jax.runner.history import DivergedError, History, check_finite, summarise
 from rscfed_jax.runner.processes import any_of_them
 from rscfed_jax.runner.progress import RunProgress
 from rscfed_jax.runner.result import Result
+from rscfed_jax.runner.tuning import bring_tuning, keep_tuning
 from rscfed_jax.storage.checkpoint import Checkpoints
 
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
-_COMPILED: dict[Hashable, Any] = {}  # experiments of one process that are alike share a program
 
 
 class Stopped(Exception):  # noqa: N818 - as StopIteration, no error
@@ -42,36 +43,39 @@ def run_together(
     grid_devices: int = 1,
 ) -> tuple[list[Result | None], int]:
     """Runs experiments that share a program as its cells; the results, None for a diverged one, and compilations."""
+    config, federation = experiments[0].config, experiments[0].federation
+    device, directory = this_device(), experiments[0].directory
+    earlier = directory.read_device() if directory is not None and resume else None
+    stored = of_the_same_device(told_to_all(earlier), device)
+    bring_tuning(directory, device)
+    began = time.perf_counter()
+    conv = choose_form(config, federation, objects=objects, stored=stored, say=shown.say, device=device)
     # Before the directories are taken: a model or network that does not fit leaves nothing behind.
     simulation = build_cells(
         [experiment.config for experiment in experiments],
         [experiment.federation for experiment in experiments],
         objects=objects,
         grid_devices=grid_devices,
+        conv=conv,
     )
+    capacity = min(config.eval_every, ROUNDS_PER_CALL)
+    simulation, choice, tried = choose_chunk(simulation, config, capacity=capacity, stored=stored, device=device)
+    seconds = time.perf_counter() - began if tried else 0.0
     with ExitStack() as held:
         for experiment in experiments:
             if (directory := experiment.directory) is not None:
                 partition = experiment.federation.to_json()
                 held.enter_context(directory.open(experiment.config, partition, resume=resume))
+                with directory.refusing():
+                    write_json(directory.device, choice._asdict())
                 experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
-        loop = Loop(experiments, simulation, shown, stop)
-        return loop.run(), loop.compilations
-
-
-def compiled(algorithm: Algorithm, simulation: Simulation, *, capacity: int) -> tuple[Any, bool]:
-    """`run_cells` compiled for arguments like these, and whether it had to be compiled now.
-
-    The program takes (state, data, hyper, rounds).
-    """
-    arguments = (simulation.state, simulation.data, simulation.hyper)
-    leaves, structure = jax.tree.flatten(arguments)
-    key = (algorithm, capacity, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
-    new = key not in _COMPILED
-    if new:
-        lowered = run_cells.lower(algorithm, *arguments, np.int32(0), capacity=capacity)
-        _COMPILED[key] = algorithm.axis.compile(lowered)
-    return _COMPILED[key], new
+        shown.say(str(choice))
+        loop = Loop(experiments, simulation, shown, stop, capacity=capacity)
+        loop.compilations, loop.compile_seconds = tried, seconds
+        results = loop.run()
+        for experiment in experiments:
+            keep_tuning(experiment.directory, device)
+        return results, loop.compilations
 
 
 class Loop:
@@ -83,13 +87,15 @@ class Loop:
         simulation: Simulation,
         shown: RunProgress,
         stop: Callable[[], bool],
+        *,
+        capacity: int,
     ):
         self.experiments, self.simulation, self.shown, self.stop = experiments, simulation, shown, stop
         # The first speaks for all in what they must have in common: rounds, evaluations, checkpoints, warm-up.
         self.config = experiments[0].config
         self.axis, self.network = simulation.algorithm.axis, simulation.algorithm.network
         self.state = simulation.state
-        self.capacity = min(self.config.eval_every, ROUNDS_PER_CALL)
+        self.capacity = capacity  # rounds of one call
         self.seconds = self.compile_seconds = 0.0  # of the rounds of this process, and before them
         self.compilations = 0
         self.round = self.start = 0  # the last round done, and that of the checkpoint that this process resumed from

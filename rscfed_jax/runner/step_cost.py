@@ -62,9 +62,11 @@ def batch_size(config: Config, method: Method) -> int:
     return kind.labeled + kind.unlabeled if isinstance(kind, Separate) else config.batch_size
 
 
-def local_step(config: Config, classes: int, parts: Parts, objects: Objects) -> tuple[Callable[..., Any], tuple]:
-    """One local step as a function, and arguments like those it has in training."""
-    network = objects.network_of(config.replace(conv="plain"), classes) if objects.network is None else objects.network
+def local_step(
+    config: Config, classes: int, parts: Parts, objects: Objects, *, conv: str = "plain"
+) -> tuple[Callable[..., Any], tuple]:
+    """One local step as a function, with convolutions of this form, and arguments like those it has in training."""
+    network = objects.network_of(config, classes, conv=conv)
     method = parts.algorithm.method
     size = batch_size(config, method)
     algorithm = Algorithm(method, network, config.image_size, size)

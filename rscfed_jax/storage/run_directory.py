@@ -21,7 +21,7 @@ COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: 
 NUMBERS = (*COUNTS, *CLIENT_ACCURACY, *BY_CLASS)  # of a record, besides the metrics
 LISTS = ("client_accuracy", *BY_CLASS.values())
 # A resumed run may differ in these; rounds only upward.
-MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "data_dir", "download", "download_from")
+MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "gpu_graphs", "data_dir", "download", "download_from")
 
 
 class RunDirectory:
@@ -36,6 +36,8 @@ class RunDirectory:
         self.curve = self.path / "curve.png"
         self.pseudo_labels = self.path / "pseudo_labels.png"  # of a method that has them
         self.checkpoints = self.path / "checkpoints"
+        self.device = self.path / "device.json"  # how the run uses it
+        self.tuning = self.path / "tuning"  # XLA's choices for a GPU
         self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite
         self.lock = self.path / ".lock"
 
@@ -166,6 +168,10 @@ class RunDirectory:
             except ValueError as error:
                 raise SettingError(setting, self.metrics, f"line {number} {error}") from None
         return records
+
+    def read_device(self) -> dict[str, Any] | None:
+        """How the run has used its device so far; None if it has not begun or began before this was kept."""
+        return read_json(self.device, setting="out") if self.device.exists() else None
 
     def read_summary(self) -> dict[str, Any]:
         """What a finished run found."""

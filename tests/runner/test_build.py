@@ -14,7 +14,7 @@ from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.table import SHARED
 from rscfed_jax.methods.registry import METHODS
 from rscfed_jax.runner.build import Objects, build_cells, build_simulation, cell_of, to_device
-from rscfed_jax.runner.loop import compiled
+from rscfed_jax.runner.compiled import compiled
 from tests.helpers import SMALL
 
 CONFIG = Config(**SMALL)

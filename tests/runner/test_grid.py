@@ -9,7 +9,7 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.runner import grid, loop
+from rscfed_jax.runner import compiled, grid, loop
 from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.grid import parse_axes, points_of
 from rscfed_jax.runner.history import History
@@ -90,9 +90,9 @@ def whole(tmp_path_factory):
     """A grid that nothing happened to, in a process that knows no program yet."""
     out = tmp_path_factory.mktemp("whole") / "grid"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_COMPILED", {})
+        patch.setattr(compiled, "_COMPILED", {})
         result = rj.grid(CONFIG, AXES, out=out)
-        assert len(loop._COMPILED) == result.compilations
+        assert len(compiled._COMPILED) == result.compilations
     return result, out
 
 

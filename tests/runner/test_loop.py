@@ -8,7 +8,7 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax.core.client_axis import ClientAxis
-from rscfed_jax.runner import loop
+from rscfed_jax.runner import compiled
 from rscfed_jax.runner.build import build_simulation
 from rscfed_jax.runner.snapshot import LOG
 from rscfed_jax.storage.checkpoint import read_arrays
@@ -36,12 +36,12 @@ def warm(tmp_path_factory):
 
 
 def test_a_program_is_compiled_once_for_all_numbers_seeds_and_lengths(monkeypatch):
-    monkeypatch.setattr(loop, "_COMPILED", {})
-    compiled, compile_ = [], ClientAxis.compile
-    monkeypatch.setattr(ClientAxis, "compile", lambda *given: compiled.append(given) or compile_(*given))
+    monkeypatch.setattr(compiled, "_COMPILED", {})
+    calls, compile_ = [], ClientAxis.compile
+    monkeypatch.setattr(ClientAxis, "compile", lambda *given: calls.append(given) or compile_(*given))
     for changes in ({}, {"beta": 3.0, "seed": 5, "rounds": 1}):
         rj.train(CONFIG.replace(rounds=4).replace(**changes))
-        assert len(compiled) == 1
+        assert len(calls) == 1
 
 
 def test_evaluations_and_checkpoints_have_rounds_of_their_own(whole):

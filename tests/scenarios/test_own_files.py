@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import rscfed_jax as rj
-from rscfed_jax.runner import loop
+from rscfed_jax.runner import compiled
 from tests.helpers import MINE, SMALL, assert_same_run, flags_of, records_of, run, store_model
 from tests.report.runs import write_run
 
@@ -50,11 +50,11 @@ def test_a_number_of_the_method_matters(here, trained):
 
 
 def test_a_grid_over_a_number_of_the_method_is_one_program(here, monkeypatch, capsys):
-    monkeypatch.setattr(loop, "_COMPILED", {})
+    monkeypatch.setattr(compiled, "_COMPILED", {})
     flags = ["--method", "./mine.py", "--set", "mine-threshold=0.5,0.9", "--out", "grid"]
     assert run("grid", *TINY, *flags) == 0
     assert "2 runs, 1 program" in capsys.readouterr().out
-    assert len(loop._COMPILED) == 1
+    assert len(compiled._COMPILED) == 1
     cells = [json.loads((path / "config.json").read_text()) for path in sorted((here / "grid" / "cells").iterdir())]
     assert [cell["mine_threshold"] for cell in cells] == [0.5, 0.9]
     assert run("grid", *TINY, *flags) == 0

@@ -1,0 +1,28 @@
+"""Compiled programs of this process: experiments that are alike share one."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.program import run_cells
+from rscfed_jax.runner.build import Simulation
+
+_COMPILED: dict[Hashable, Any] = {}
+
+
+def compiled(algorithm: Algorithm, simulation: Simulation, *, capacity: int) -> tuple[Any, bool]:
+    """`run_cells` compiled for arguments like these, and whether it had to be compiled now.
+
+    The program takes (state, data, hyper, rounds).
+    """
+    arguments = (simulation.state, simulation.data, simulation.hyper)
+    leaves, structure = jax.tree.flatten(arguments)
+    key = (algorithm, capacity, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+    new = key not in _COMPILED
+    if new:
+        lowered = run_cells.lower(algorithm, *arguments, np.int32(0), capacity=capacity)
+        _COMPILED[key] = algorithm.axis.compile(lowered)
+    return _COMPILED[key], new

@@ -1,0 +1,151 @@
+"""Programs for devices that are only described: what their compilers make of a round, where there is no such device.
+
+JAX compiles for a TPU or GPU on any machine that has its plugin. That shows memory, kernels and whether it compiles at
+all; times it shows none.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rscfed_jax.config import Config, Hyper, SettingError
+from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.client_axis import CLIENTS, GRID, LARGEST_AUTO_CHUNK, ClientAxis
+from rscfed_jax.core.program import init_cells, run_cells
+from rscfed_jax.core.types import OF_A_CELL, FederatedData, State
+from rscfed_jax.models.registry import model_like
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, tree_bytes
+from rscfed_jax.runner.fit import Fitted, fit, usable
+from rscfed_jax.runner.targets import TARGETS
+
+GPUS = Path(__file__).parent / "gpus"
+
+
+def devices_of(name: str, number: int = 1) -> list[Any]:
+    """So many described devices of a target; refuses one whose compiler is not installed."""
+    if name not in TARGETS:
+        raise SettingError("target", name, f"must be one of {', '.join(TARGETS)}")
+    target = TARGETS[name]
+    try:
+        if target.platform == "gpu":
+            text = (GPUS / f"{name}.textproto").read_text()
+            found = topologies.get_topology_desc(platform="cuda", target_config=text, topology=f"1x1x{number}").devices
+        else:
+            for topology in target.topologies:
+                found = topologies.get_topology_desc(topology, "tpu").devices
+                if len(found) >= number:
+                    break
+    except Exception as error:  # each plugin has errors of its own
+        reason = f"needs its compiler, which the package {target.package} brings: {str(error).splitlines()[0][:100]}"
+        raise SettingError("target", name, reason) from None
+    if len(found) < number:
+        raise SettingError("devices", number, f"must be from 1 to {len(found)} for the target {name}")
+    return list(found[:number])
+
+
+class Shapes(NamedTuple):
+    """What decides on the shapes of a round's arguments, besides the config."""
+
+    classes: int
+    samples: int  # over all clients, which hold different ones
+    largest: int  # samples of the largest client
+    labeled: int  # clients with labels
+    test: int = 0  # samples of the test set
+    cells: int = 1
+
+
+class Compiled(NamedTuple):
+    """A round for a described device."""
+
+    fitted: Fitted
+    algorithm: Algorithm
+    slots: int  # clients that a device trains in a round
+
+
+def axis_for(devices: list[Any], *, chunk: int, grid_devices: int = 1, graphs: bool = False) -> ClientAxis:
+    """The client axis over described devices."""
+    mesh = Mesh(np.array(devices).reshape(grid_devices, -1), (GRID, CLIENTS)) if len(devices) > 1 else None
+    return ClientAxis(chunk, mesh, graphs)
+
+
+def arguments_of(
+    algorithm: Algorithm, config: Config, shapes: Shapes, device: Any
+) -> tuple[State, FederatedData, Hyper, jax.ShapeDtypeStruct]:
+    """What `run_cells` takes, as shapes on the described devices."""
+    axis, cells, clients = algorithm.axis, shapes.cells, config.holders
+    alone = dataclasses.replace(algorithm, axis=ClientAxis())
+    hyper = jax.tree.map(lambda _: jax.ShapeDtypeStruct((cells,), jnp.float32), Hyper.of(config))
+    seeds = jax.ShapeDtypeStruct((cells,), jnp.int32)
+    state = jax.eval_shape(lambda seeds, hyper: init_cells(alone, seeds, clients, hyper), seeds, hyper)
+    side, samples, whole = config.resize, (shapes.samples,), jnp.int32
+    unlabeled = clients - shapes.labeled
+    parts = {
+        "images": ((shapes.samples, side, side), jnp.uint32),
+        **dict.fromkeys(("rows", "labels", "truth"), (samples, whole)),
+        **dict.fromkeys(("starts", "sizes"), ((clients,), whole)),
+        **dict.fromkeys(("labeled", "unlabeled"), ((clients,), jnp.bool_)),
+        "labeled_ids": ((shapes.labeled,), whole),
+        "unlabeled_ids": ((unlabeled,), whole),
+        "class_counts": ((clients, shapes.classes), whole),
+        "positions": ((1 << (shapes.largest - 1).bit_length(),), whole),
+        "mean": ((3,), jnp.float32),
+        "std": ((3,), jnp.float32),
+    }
+    sharing = Mesh(np.array([device]), (GRID,)) if axis.mesh is None else axis.mesh
+
+    def placed(shape: tuple[int, ...], dtype: Any, *axes: str) -> jax.ShapeDtypeStruct:
+        spec = PartitionSpec(*axes) if axis.mesh is not None else PartitionSpec()
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(sharing, spec))
+
+    def of_state(leaf: Any) -> Any:
+        return placed(leaf.shape, leaf.dtype, GRID)
+
+    def of_client(leaf: Any) -> Any:
+        return placed((cells, axis.rows(clients), *leaf.shape[2:]), leaf.dtype, GRID, CLIENTS)
+
+    data = {}
+    for name, shared in zip(FederatedData._fields, OF_A_CELL, strict=True):
+        shape, dtype = parts[name]
+        data[name] = placed(shape, dtype) if shared is None else placed((cells, *shape), dtype, GRID)
+    clients_state = jax.tree.map(of_client, state.clients)
+    state = jax.tree.map(of_state, state._replace(clients=None))._replace(clients=clients_state)
+    return state, FederatedData(**data), jax.tree.map(of_state, hyper), placed((), jnp.int32)
+
+
+def compile_round(
+    name: str, config: Config, shapes: Shapes, *, devices: int = 1, grid_devices: int = 1, objects: Objects = NO_OBJECTS
+) -> Compiled:
+    """Compiles the round of a config for a target, with the chunk that fits into its memory."""
+    target, there = TARGETS[name], devices_of(name, devices)
+    network, method = objects.network_of(config, shapes.classes), objects.method_of(config)
+    model = model_like(network, config, shapes.classes)
+    axis = axis_for(there, chunk=1, grid_devices=grid_devices, graphs=config.gpu_graphs)
+    any_unlabeled = np.bool_(shapes.labeled < config.holders or bool(config.labeled_fraction))
+    algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=any_unlabeled)
+    state, data, hyper, rounds = arguments_of(algorithm, config, shapes, there[0])
+    assert algorithm.method.sample is not None
+    drawn = jax.eval_shape(
+        jax.vmap(algorithm.method.sample, in_axes=(None, OF_A_CELL)), jax.random.key(0), data
+    ).shape  # [G, M, K]
+    slots = -(-(drawn[0] // grid_devices * drawn[1] * drawn[2]) // axis.client_devices)
+
+    def compile_(chunk: int) -> Any:
+        chunked = dataclasses.replace(algorithm, axis=dataclasses.replace(axis, chunk=chunk))
+        lowered = run_cells.lower(chunked, state, data, hyper, rounds, capacity=1)
+        return axis.compile(lowered, platform=target.platform)
+
+    fitted = fit(
+        compile_,
+        largest=min(slots, LARGEST_AUTO_CHUNK),
+        budget=usable(target.limit, target.platform),
+        resident=shapes.test * config.image_size**2 * 4,
+        constant=slots * tree_bytes(model),
+        only=None if config.chunk == "auto" else min(int(config.chunk), slots),
+    )
+    return Compiled(fitted, algorithm, slots)
