@@ -76,7 +76,10 @@ def is_product(line: str) -> bool:
 
 
 def sides(line: str, *, tpu: bool) -> list[int]:
-    """Sides of the window of a convolution. A TPU's compiler adds the clients to it as another dimension."""
-    if "convolution" not in line and "__cudnn$conv" not in line:
+    """Sides of the window of a convolution. A TPU's compiler adds the clients to it as another dimension.
+
+    Products of matrices are convolutions there as well; only what the network calls one is looked at.
+    """
+    if "conv_general_dilated" not in line:
         return []
     return [int(size) for window in WINDOW.findall(line) for size in window.split("x")[: 2 if tpu else None]]

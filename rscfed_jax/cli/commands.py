@@ -25,6 +25,7 @@ from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.processes import ONE_ENDED, Company, as_letters, from_the_first, is_first
 from rscfed_jax.runner.signals import StopSignals
 from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
+from rscfed_jax.runner.targets import TARGETS, prepare
 from rscfed_jax.storage.mlflow import MlflowLog
 from rscfed_jax.storage.model_file import check_stored, check_target, is_model_file
 from rscfed_jax.storage.run_directory import RunDirectory, load_config, read_json, split_checkpoint
@@ -146,6 +147,7 @@ def _count(arguments: argparse.Namespace, name: str) -> int | None:
 
 def reproduce_table(arguments: argparse.Namespace) -> int:
     """Runs a published table."""
+    _check_target(arguments)
     seeds, company = _seeds(arguments), company_of(arguments)
     settings = settings_of_table(arguments)
     dataset = settings.get("dataset", tables.DATASET)
@@ -162,7 +164,9 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
             for cell in row.cells:
                 finished = "finished" if cell.finished else ""
                 print(f"{row.row.name:<28} seed {cell.config.seed}  {finished:<9} {given}")
-        print(*describe(programs_of(cells), len(cells)), sep="\n")
+        programs = programs_of(cells)
+        print(*describe(programs, len(cells)), sep="\n")
+        _print_target(arguments.target, programs)
         return 0
     programs = _programs(cells, company)
 
@@ -178,6 +182,7 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
 
 def grid(arguments: argparse.Namespace) -> int:
     """Runs every combination of some settings' values."""
+    _check_target(arguments)
     seeds, company = _seeds(arguments), company_of(arguments)
     grid_devices, most = _count(arguments, "grid_devices") or 1, _count(arguments, "cells_at_once")
     settings, axes = settings_of_grid(arguments, grids.parse_axes(arguments.set or [], flags_of(arguments)))
@@ -188,7 +193,9 @@ def grid(arguments: argparse.Namespace) -> int:
     cells = [cell for point in points for cell in point.cells]
     if arguments.dry_run:
         finished = (f"{cell.name}: finished" for cell in cells if cell.finished)
-        print(*finished, *describe(programs_of(cells, most=most), len(cells)), sep="\n")
+        programs = programs_of(cells, most=most)
+        print(*finished, *describe(programs, len(cells)), sep="\n")
+        _print_target(arguments.target, programs)
         return 0
     programs = _programs(cells, company, most=most)
     result: list[grids.GridResult] = []
@@ -220,9 +227,35 @@ def _programs(cells: Sequence[Cell], company: Company, *, most: int | None = Non
     return programs_of(cells, most=most, saved=json.loads(told["saved"].tobytes()))
 
 
+def _check_target(arguments: argparse.Namespace) -> None:
+    """Refuses a target that nobody knows, or that a real run cannot have, before anything is loaded."""
+    if arguments.target is not None and arguments.target not in TARGETS:
+        raise SettingError("target", arguments.target, f"must be one of {', '.join(TARGETS)}")
+    if arguments.target is not None and not getattr(arguments, "dry_run", True):
+        raise SettingError("target", arguments.target, "compiles without running: it needs --dry-run")
+    if arguments.target is not None:
+        prepare()
+
+
+def _print_target(target: str | None, programs: Sequence[Program]) -> None:
+    """What the programs would take on a target."""
+    if target is None or not programs:
+        return
+    start_jax()
+    from rscfed_jax.runner.target_plan import target_lines
+
+    for line in target_lines(target, programs):
+        print(line, flush=True)
+
+
 def plan(arguments: argparse.Namespace) -> int:
     """Tells what a config would take."""
+    _check_target(arguments)
     config = Config(**settings_of(arguments))
+    if arguments.target is not None:
+        cells = [Cell(f"{config.method} on {config.dataset}", config, None)]
+        _print_target(arguments.target, programs_of(cells))
+        return 0
     memory = read_size("memory", arguments.memory)
     flops = read_size("flops", arguments.flops) if arguments.flops is not None else None
     federation = build_federation(config)

@@ -17,6 +17,7 @@ from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, is_path
 from rscfed_jax.data.load import datasets_help
 from rscfed_jax.paper.tables import DECIDED, TABLES
 from rscfed_jax.runner.processes import leave
+from rscfed_jax.runner.targets import TARGETS
 
 GROUPS_OF_DATA = ("data", "federation")
 OR_FILE = ", or a Python file of your own: docs/extending.md"
@@ -144,6 +145,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     table.add_argument("--seeds", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
     table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
     table.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    _add_target(table, "with --dry-run, also compile")
     offered = {"method", *(name for published in TABLES.values() for name in published.offers)}
     _add_settings(table, groups=None, leave_out=[name for name in DECIDED if name not in offered], own=own)
     _add_processes(table)
@@ -165,6 +167,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     grid.add_argument("--out", help="directory of the grid (default runs/grid-NAMES)")
     grid.add_argument("--dry-run", action="store_true", help="only list cells, programs, memory and time")
     grid.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    _add_target(grid, "with --dry-run, also compile")
     grid.add_argument(
         "--grid-devices", metavar="N", help="spread cells over N groups of devices, clients inside each (default 1)"
     )
@@ -186,6 +189,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     _add_settings(plan, groups=None, own=own)
     plan.add_argument("--memory", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
     plan.add_argument("--flops", metavar="F", help="FLOP/s that all devices reach together, as in 20T, for the hours")
+    _add_target(plan, "instead of counting, compile")
     plan.set_defaults(run=commands.plan)
 
     export = parsers.add_parser(
@@ -236,6 +240,15 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
 def _add_config(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--config", metavar="FILE", help=f"{what}; flags win over it")
+
+
+def _add_target(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--target",
+        metavar="DEVICE",
+        help=f"{what} for a device that need not be here ({', '.join(TARGETS)}): memory, chunk, and the least time by "
+        "its data sheet; needs its compiler, as jax[cuda12] or jax[tpu] bring it",
+    )
 
 
 def _add_processes(parser: argparse.ArgumentParser) -> None:

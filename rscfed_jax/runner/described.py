@@ -22,6 +22,8 @@ from rscfed_jax.core.types import OF_A_CELL, FederatedData, State
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, tree_bytes
 from rscfed_jax.runner.fit import Fitted, fit, usable
+from rscfed_jax.runner.moved_bytes import moved_bytes
+from rscfed_jax.runner.step_cost import Parts, local_step
 from rscfed_jax.runner.targets import TARGETS
 
 GPUS = Path(__file__).parent / "gpus"
@@ -32,6 +34,8 @@ def devices_of(name: str, number: int = 1) -> list[Any]:
     if name not in TARGETS:
         raise SettingError("target", name, f"must be one of {', '.join(TARGETS)}")
     target = TARGETS[name]
+    # What is remembered of a described device's program cannot be read again without the device.
+    jax.config.update("jax_enable_compilation_cache", False)
     try:
         if target.platform == "gpu":
             text = (GPUS / f"{name}.textproto").read_text()
@@ -113,9 +117,10 @@ def arguments_of(
     for name, shared in zip(FederatedData._fields, OF_A_CELL, strict=True):
         shape, dtype = parts[name]
         data[name] = placed(shape, dtype) if shared is None else placed((cells, *shape), dtype, GRID)
+    of_data: Any = FederatedData(**data)  # type: ignore[arg-type]  # shapes in place of arrays
     clients_state = jax.tree.map(of_client, state.clients)
     state = jax.tree.map(of_state, state._replace(clients=None))._replace(clients=clients_state)
-    return state, FederatedData(**data), jax.tree.map(of_state, hyper), placed((), jnp.int32)
+    return state, of_data, jax.tree.map(of_state, hyper), placed((), jnp.int32)
 
 
 def compile_round(
@@ -149,3 +154,17 @@ def compile_round(
         only=None if config.chunk == "auto" else min(int(config.chunk), slots),
     )
     return Compiled(fitted, algorithm, slots)
+
+
+def compile_step(name: str, config: Config, classes: int, parts: Parts, objects: Objects, *, chunk: int) -> float:
+    """Bytes that one local step of a chunk of clients moves on a target, by its compiler's count."""
+    step, one = local_step(config, classes, parts, objects, conv=config.conv)
+    sharding = NamedSharding(Mesh(np.array(devices_of(name)), (GRID,)), PartitionSpec())
+
+    def stacked(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((chunk, *leaf.shape), leaf.dtype, sharding=sharding)
+
+    lowered = jax.jit(jax.vmap(step)).lower(*jax.tree.map(stacked, one))
+    program = ClientAxis().compile(lowered, platform=TARGETS[name].platform)
+    cost: Any = program.cost_analysis()
+    return float(cost["bytes accessed"]) if cost else float(moved_bytes(program.as_text() or ""))
