@@ -1,10 +1,12 @@
-# make demo | test | test-all | coverage | bench | docs | notebooks | lint | format | dist | clean. Each sets up the virtual environment it needs.
+# make demo | test | test-all | coverage | bench | accelerators | docs | notebooks | lint | format | dist | clean. Each sets up the virtual environment it needs.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
+# Whose compilers for accelerators are tried.
+ACCELERATORS_JAX ?= 0.10.2
 
-.PHONY: demo test test-all coverage bench docs notebooks lint format dist clean
+.PHONY: demo test test-all coverage bench accelerators docs notebooks lint format dist clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,7 +37,16 @@ coverage: $(VENV)/.dev
 
 ## The benchmarks; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
-	for name in round_time scaling ragged startup devices grid attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in round_time scaling ragged startup devices forms grid attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+## Compiles the rounds that users run for TPUs and GPUs that need not be here: two environments of 1.6 and 5.8 GB, an hour.
+accelerators:
+	$(PYTHON) -m venv $(VENV)-tpu
+	$(VENV)-tpu/bin/pip install --quiet 'jax[tpu]==$(ACCELERATORS_JAX)' --editable .
+	for target in v5e v2; do $(VENV)-tpu/bin/python benchmarks/accelerators.py --target $$target || exit 1; done
+	$(PYTHON) -m venv $(VENV)-cuda
+	$(VENV)-cuda/bin/pip install --quiet 'jax[cuda12]==$(ACCELERATORS_JAX)' --editable .
+	for target in a100 t4 h100; do $(VENV)-cuda/bin/python benchmarks/accelerators.py --target $$target || exit 1; done
 
 $(VENV)/.docs: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -67,4 +78,4 @@ dist: $(VENV)/.dev
 	$(BIN)/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

@@ -34,4 +34,4 @@ TARGETS = {
 def prepare() -> None:
     """What the environment must say before JAX starts: that this machine computes on CPU, and is no TPU's host."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.update(TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost")
+    os.environ.update(TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", ALLOW_MULTIPLE_LIBTPU_LOAD="1")

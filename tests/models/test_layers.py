@@ -17,6 +17,8 @@ from rscfed_jax.models.layers import (
     matmul_conv,
     max_of_blocks,
     max_of_four,
+    pooled_by_blocks,
+    pooled_by_strides,
     to_blocks,
     uniform_by_fan_in,
 )
@@ -155,6 +157,17 @@ def test_both_ways_to_pool_agree_to_the_bit_in_values_and_gradients():
         return jax.value_and_grad(lambda x: jnp.sum(pool(x) * weights))(x)
 
     chex.assert_trees_all_equal(results(max_of_blocks), results(lambda x: max_of_four(to_blocks(x))))
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_convolutions_with_a_stride_pool_as_blocks_do(x64, size):
+    x = jax.random.normal(jax.random.key(0), (2, 10 + size - 1, 8 + size - 1, 3))
+    kernel = jax.random.normal(jax.random.key(1), (size, size, 2, 4))
+
+    def results(pooled):
+        return pooled(x, kernel), jax.grad(lambda *given: jnp.sum(jnp.sin(pooled(*given))), argnums=(0, 1))(x, kernel)
+
+    chex.assert_trees_all_close(results(pooled_by_strides), results(pooled_by_blocks), rtol=1e-10, atol=1e-10)
 
 
 def test_blocks_are_in_reading_order():
