@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 
 # The public address of the repository, as https://github.com/OWNER/NAME. Badge and installation follow from it. While
-# it is empty, the notebooks install from the checkout that they lie in, and the badge opens Colab's own first page.
+# it is empty, notebooks outside a checkout install the package by its name, and the badge opens Colab's own first page.
 REPOSITORY = ""
 BRANCH = "main"
 
@@ -25,22 +25,21 @@ SECONDS = 1800  # that a cell may take
 MACHINE_PATH = re.compile(r"(?:/(?:home|root|work|tmp|Users|content)/)[^\s'\"<>]*")
 
 FIRST_CELL = """\
-# Installs rscfed_jax where it is missing, and tells which device is in use.
+# Installs rscfed_jax where it is missing, and tells which device is in use. A GPU or TPU runtime needs no other change.
 import importlib.util
+import pathlib
 import subprocess
 import sys
 
-SOURCE = "{source}"
 if importlib.util.find_spec("rscfed_jax") is None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", SOURCE], check=True)
+    source = ".." if pathlib.Path("../pyproject.toml").exists() else "{source}"
+    if subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source]).returncode:
+        raise SystemExit(f"pip cannot install {{source}}: open this notebook inside a copy of the repository instead")
 
 import rscfed_jax as rj
 
-devices = rj.use_all_cores()  # on CPU one client per core; before JAX is used
-
-import jax
-
-print(f"rscfed_jax {{rj.__version__}} on {{devices}} x {{jax.devices()[0].device_kind}}")"""
+rj.use_all_cores()  # on CPU one client per core; before JAX is used
+print(f"rscfed_jax {{rj.__version__}} on {{rj.device_line()}}")"""
 
 
 def badge(name: str) -> str:
@@ -52,7 +51,7 @@ def badge(name: str) -> str:
 
 def first_cell() -> str:
     """The code that installs the package and tells the device."""
-    return FIRST_CELL.format(source=f"git+{REPOSITORY}@{BRANCH}" if REPOSITORY else "..")
+    return FIRST_CELL.format(source=f"git+{REPOSITORY}@{BRANCH}" if REPOSITORY else "rscfed-jax")
 
 
 def fill(notebook: nbformat.NotebookNode, name: str) -> None:

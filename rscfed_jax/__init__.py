@@ -49,6 +49,7 @@ _PUBLIC = {
     "report.plots": "plot_curves plot_pseudo_labels plot_heatmap plot_partition plot_weights plot_confusion",
     "report.write": "write_report",
     "runner.start": "use_all_cores",
+    "runner.choice": "device_line",
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split()}
 
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     )
     from rscfed_jax.report.write import write_report
     from rscfed_jax.runner.build import Simulation, build_simulation, to_device
+    from rscfed_jax.runner.choice import device_line
     from rscfed_jax.runner.grid import GridResult
     from rscfed_jax.runner.history import DivergedError
     from rscfed_jax.runner.loop import Stopped

@@ -121,7 +121,9 @@ def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
         known = [values.get(metric) for metric in metrics()]
         lines.append([name, *(percent(None if value is None else (value, None), missing="-") for value in known)])
     print(as_console(lines))
-    print(f"{summary['seconds_per_round']:.2f} s per round on {summary['device']}")
+    form = f", {summary['conv']} convolutions" if summary.get("conv") else ""
+    chunk = f", {summary['chunk']} at once" if summary.get("chunk") else ""
+    print(f"{summary['seconds_per_round']:.2f} s per round on {summary['device']}{form}{chunk}")
     print(f"curve: {directory.curve}")
     print(f"run:   {directory.path}")
 

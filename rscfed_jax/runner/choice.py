@@ -48,6 +48,15 @@ def this_device() -> jax.Device:
     return jax.local_devices()[0]
 
 
+def device_line() -> str:
+    """The devices of this machine in words, and what is chosen on them where no setting says otherwise."""
+    device = this_device()
+    named = f"{jax.device_count()} x {device.device_kind}"
+    if device.platform == "cpu":
+        return f"{named}: matmul convolutions, 1 client at once on each"
+    return f"{named}: a run times the convolutions, and fits the clients at once to the memory, before its first round"
+
+
 def memory_limit(device: jax.Device) -> int | None:
     """Bytes that JAX may take of a device's memory; None where it does not say, as on CPU."""
     try:

@@ -140,6 +140,8 @@ def summarise(
     seconds_per_round: float,
     compile_seconds: float,
     devices: int,
+    conv: str | None,
+    chunk: int,
     missing: list[int],
 ) -> dict[str, Any]:
     """The content of summary.json."""
@@ -153,6 +155,8 @@ def summarise(
         "compile_seconds": compile_seconds,
         **{name: last[name] for name in ("models_down", "models_up", "bytes_down", "bytes_up")},
         **surroundings(devices),
+        "conv": conv,
+        "chunk": chunk,
         "classes_without_test_samples": missing,
         "confusion": confusion.tolist(),
     }

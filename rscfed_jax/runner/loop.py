@@ -15,7 +15,7 @@ from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.types import Array
 from rscfed_jax.report.plots import plot_curves, plot_pseudo_labels
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
-from rscfed_jax.runner.choice import choose_chunk, choose_form, of_the_same_device, this_device, told_to_all
+from rscfed_jax.runner.choice import Choice, choose_chunk, choose_form, of_the_same_device, this_device, told_to_all
 from rscfed_jax.runner.client_accuracy import client_accuracies
 from rscfed_jax.runner.compiled import compiled
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
@@ -70,7 +70,7 @@ def run_together(
                     write_json(directory.device, choice._asdict())
                 experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
         shown.say(str(choice))
-        loop = Loop(experiments, simulation, shown, stop, capacity=capacity)
+        loop = Loop(experiments, simulation, choice, shown, stop, capacity=capacity)
         loop.compilations, loop.compile_seconds = tried, seconds
         results = loop.run()
         for experiment in experiments:
@@ -85,12 +85,14 @@ class Loop:
         self,
         experiments: Sequence[Experiment],
         simulation: Simulation,
+        choice: Choice,
         shown: RunProgress,
         stop: Callable[[], bool],
         *,
         capacity: int,
     ):
-        self.experiments, self.simulation, self.shown, self.stop = experiments, simulation, shown, stop
+        self.experiments, self.simulation, self.choice = experiments, simulation, choice
+        self.shown, self.stop = shown, stop
         # The first speaks for all in what they must have in common: rounds, evaluations, checkpoints, warm-up.
         self.config = experiments[0].config
         self.axis, self.network = simulation.algorithm.axis, simulation.algorithm.network
@@ -276,6 +278,8 @@ class Loop:
                 seconds_per_round=pace / len(self.experiments),
                 compile_seconds=self.compile_seconds,
                 devices=self.axis.devices,
+                conv=self.choice.conv,
+                chunk=self.choice.chunk,
                 missing=missing,
             )
             if directory is not None and finished and directory.summary.exists():

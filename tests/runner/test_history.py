@@ -12,7 +12,7 @@ from rscfed_jax.runner.history import DivergedError, History, check_finite, summ
 from rscfed_jax.storage.records import MOST_LISTED, PSEUDO_LABELS
 
 SENT = {"models_down": 4, "models_up": 6, "bytes_down": 40, "bytes_up": 60}
-FACTS = {"seconds_per_round": 2.0, "compile_seconds": 3.0, "devices": 2, "missing": [1]}
+FACTS = {"conv": "matmul", "chunk": 1, "seconds_per_round": 2.0, "compile_seconds": 3.0, "devices": 2, "missing": [1]}
 NAN = float("nan")
 
 
