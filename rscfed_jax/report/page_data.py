@@ -4,7 +4,7 @@ from itertools import zip_longest
 from typing import Any
 
 from rscfed_jax.report.collect import Run
-from rscfed_jax.report.seeds import CURVES, SENT, Line, Moments, Report, has_weights
+from rscfed_jax.report.seeds import CURVES, Line, Moments, Report, has_weights
 from rscfed_jax.storage.records import PSEUDO_LABELS
 
 MOST_CLIENTS = 200  # that a histogram shows
@@ -24,7 +24,7 @@ def _curves(line: Line) -> dict[str, Any]:
         "name": line.name,
         "round": [evaluation.round for evaluation in line.evaluations],
         **{name: [_short(evaluation.metrics[name]) for evaluation in line.evaluations] for name in _shown(line)},
-        **{name: [evaluation.sent[name] for evaluation in line.evaluations] for name in SENT},
+        **{name: [evaluation.sent[name] for evaluation in line.evaluations] for name in ("models_up", "bytes_up")},
     }
 
 

@@ -75,7 +75,7 @@ JUDGED = ["kept_share", "kept_accuracy", "kept_share_by_class", "kept_accuracy_b
 
 def test_the_numbers_are_those_of_the_summary(tmp_path):
     for name, seed in (("rscfed-seed0", 0), ("rscfed-seed1", 1)):
-        write_run(tmp_path / name, seed=seed)
+        write_run(tmp_path / name, seed=seed, behind=0.1)
     write_run(tmp_path / "fedavg", method="fedavg")
     page = page_of(tmp_path)
     summaries = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("*/summary.json")}
