@@ -76,7 +76,7 @@ def _metrics(report: Report) -> Iterator[str]:
     text = EXPLAINED
     if any(of_final.values()):
         text += " The best number of each metric is in bold"
-        text += "." if all(line.finished for line in report.lines) else "; unfinished runs do not count."
+        text += "; unfinished runs do not count." if len({line.finished for line in report.lines}) > 1 else "."
     if sent := _sent_columns(report):
         text += " Sent up and down: everything between clients and server up to the last evaluation, with the warm-up."
     yield f'<h2>Metrics</h2>\n<p class="faint">{text}</p>'

@@ -241,8 +241,7 @@ def test_a_phone_does_not_scroll_sideways(page, mode):
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         page.refresh()
-        for part in page.find_elements(By.CSS_SELECTOR, "details summary"):
-            part.click()
+        page.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         assert page.execute_script("return document.documentElement.scrollWidth") == 390
         wide = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).length"
         assert page.execute_script(wide) == 0

@@ -151,6 +151,8 @@ def test_the_best_are_bold_the_lowest_calibration_error_too(tmp_path):
     assert list(best.values()) == [["ahead"]] * (len(metrics()) - 1)
     assert page.best("best") == {"Accuracy": ["ahead"], "AUC": ["ahead"]}
     assert "The best number of each metric is in bold." in page.texts
+    write_run(tmp_path / "going", tau=0.7, finished=False, stop=2)
+    assert "in bold; unfinished runs do not count." in page_of(tmp_path).texts
 
 
 def test_one_line_is_not_the_best_of_anything(tmp_path):
