@@ -144,9 +144,18 @@ def metrics() -> dict[str, str]:
     return _metrics()
 
 
-@cache
+def lower_is_better() -> tuple[str, ...]:
+    """The metrics whose lowest number is the best."""
+    return _literals_of_metrics()["LOWER_IS_BETTER"]
+
+
 def _metrics() -> dict[str, str]:
-    return literals_of(ast.parse((PACKAGE / "core/metrics.py").read_bytes()))["METRICS"]
+    return _literals_of_metrics()["METRICS"]
+
+
+@cache
+def _literals_of_metrics() -> dict[str, Any]:
+    return literals_of(ast.parse((PACKAGE / "core/metrics.py").read_bytes()))
 
 
 def _read(room: Room, path: Path, *, foreign: bool) -> Declaration:

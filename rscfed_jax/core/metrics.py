@@ -1,7 +1,7 @@
 """Metrics of the global model on the test set, on the device and as scikit-learn defines them.
 
 A metric is an entry of `METRICS`, its name and its title, and the function of that name. Evaluation, run directories,
-reports, TensorBoard and tables share this list.
+reports, TensorBoard and tables share this list. Errors are in `LOWER_IS_BETTER`, too.
 """
 
 from collections import namedtuple
@@ -26,6 +26,7 @@ METRICS = {
     "f1": "Macro F1",
     "calibration_error": "Calibration error",
 }
+LOWER_IS_BETTER = ("calibration_error",)
 Metrics = namedtuple("Metrics", METRICS)  # type: ignore[misc]  # fractions, in the order of the list
 
 CALIBRATION_BINS = 15

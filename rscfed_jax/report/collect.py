@@ -46,6 +46,13 @@ class Run:
         return self.settings.get("seed", 0)
 
     @property
+    def class_names(self) -> list[str]:
+        """The classes of the confusion matrix: their numbers if the partition is not known."""
+        numbers = [str(label) for label in range(len(self.confusion or []))]
+        names = self.partition.class_names if self.partition else numbers
+        return names if len(names) == len(numbers) else numbers
+
+    @property
     def last_round(self) -> int:
         """The round that was evaluated last."""
         return self.records[-1]["round"]

@@ -4,18 +4,20 @@ from itertools import zip_longest
 from typing import Any
 
 from rscfed_jax.report.collect import Run
-from rscfed_jax.report.seeds import CURVES, SENT, Line, Moments, Report, has_weights
+from rscfed_jax.report.comparison import comparison
+from rscfed_jax.report.seeds import CURVES, Line, Moments, Report, has_weights
 from rscfed_jax.storage.records import PSEUDO_LABELS
 
 MOST_CLIENTS = 200  # that a histogram shows
 
 
 def page_data(report: Report) -> dict[str, Any]:
-    """The curves of the lines, their pseudo-labels by class, and what is inside each run."""
+    """The curves of the lines, their pseudo-labels by class, what is inside each run, and what can be compared."""
     return {
         "lines": [_curves(line) for line in report.lines],
         "by_class": _by_class(report),
         "runs": [_inside(run) for run in report.runs],
+        "comparison": comparison(report),
     }
 
 
@@ -24,7 +26,7 @@ def _curves(line: Line) -> dict[str, Any]:
         "name": line.name,
         "round": [evaluation.round for evaluation in line.evaluations],
         **{name: [_short(evaluation.metrics[name]) for evaluation in line.evaluations] for name in _shown(line)},
-        **{name: [evaluation.sent[name] for evaluation in line.evaluations] for name in SENT},
+        **{name: [evaluation.sent[name] for evaluation in line.evaluations] for name in ("models_up", "bytes_up")},
     }
 
 
@@ -112,7 +114,4 @@ def _client_accuracy(run: Run) -> dict[str, Any] | None:
 def _confusion(run: Run) -> dict[str, Any] | None:
     if run.confusion is None:
         return None
-    names = run.partition.class_names if run.partition else []
-    if len(names) != len(run.confusion):
-        names = [str(label) for label in range(len(run.confusion))]
-    return {"matrix": run.confusion, "names": names}
+    return {"matrix": run.confusion, "names": run.class_names}

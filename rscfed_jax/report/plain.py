@@ -1,7 +1,7 @@
 """The report as Markdown and as CSV, and the words that it shares with the page."""
 
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.report.seeds import CURVES, SENT, Moments, Report, in_a_sentence
+from rscfed_jax.report.seeds import CURVES, Moments, Report, in_a_sentence
 from rscfed_jax.report.tables import MISSING, as_csv, as_markdown, as_text, in_markdown, percent
 from rscfed_jax.storage.records import PSEUDO_LABELS
 
@@ -85,5 +85,5 @@ def report_as_csv(report: Report) -> str:
         for name in PSEUDO_LABELS if has_pseudo_labels else ():
             row[name], row[f"{name}_std"] = line.pseudo_labels[name] or (None, None)
         row["best_round"] = (line.best["round"] or (None,))[0]
-        rows.append(row | (line.evaluations[-1].sent if line.evaluations else dict.fromkeys(SENT)))
+        rows.append(row | line.sent)
     return as_csv(rows)

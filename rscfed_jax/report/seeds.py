@@ -15,7 +15,8 @@ from rscfed_jax.report.collect import Found, Run
 from rscfed_jax.storage.records import BY_CLASS, PSEUDO_LABELS, pseudo_labels_of
 
 CURVES = ("accuracy", "auc")  # the metrics that figures and the table of best rounds show
-SENT = ("models_up", "bytes_up")
+SENT = ("models_up", "models_down", "bytes_up", "bytes_down")
+OF_A_SEED = ("init_from", "partition_file")  # files that each seed may have of its own
 
 Moments = tuple[float, float | None]  # mean, and the standard deviation where there is more than one number
 
@@ -43,6 +44,7 @@ class Line:
 
     name: str
     runs: list[Run]
+    settings: dict[str, Any]  # that the runs share; a file of each seed has * for the seed
     final: dict[str, Moments | None]
     best: dict[str, Moments | None]  # with the round
     pseudo_labels: dict[str, Moments | None]  # as `final`; all None without any
@@ -50,9 +52,9 @@ class Line:
     evaluations: list[Evaluation]  # of the rounds that every run has evaluated
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that the runs share; the seed is the first run's."""
-        return self.runs[0].settings
+    def sent(self) -> dict[str, float | None]:
+        """Means of models and bytes up to the last evaluation."""
+        return self.evaluations[-1].sent if self.evaluations else dict.fromkeys(SENT)
 
     @property
     def finished(self) -> bool:
@@ -69,7 +71,7 @@ class Line:
 class Report:
     """All that a report shows, in whatever format."""
 
-    lines: list[Line]
+    lines: list[Line]  # the most accurate first
     differing: list[str]  # settings that the lines differ in
     common: dict[str, Any]  # the others
     notes: list[str]  # what a reader must know before comparing
@@ -79,29 +81,49 @@ class Report:
         """The runs of all lines."""
         return [run for line in self.lines for run in line.runs]
 
+    @property
+    def run_names(self) -> list[str]:
+        """How each of the runs is called where single ones can be chosen."""
+        return [f"{line.name}, seed {run.seed}" for line in self.lines for run in line.runs]
+
 
 def build_report(found: Found) -> Report:
     """Puts runs with the same settings together and notes what is missing or cannot be compared."""
     together: dict[str, list[Run]] = {}
     for run in found.runs:
-        settings = {name: value for name, value in run.settings.items() if name != "seed"}
-        key = _as_key(settings) + ("" if run.finished else f" {run.path}")
+        key = _as_key(_but_for_seed(run)) + ("" if run.finished else f" {run.path}")
         together.setdefault(key, []).append(run)
     parts = [sorted(runs, key=lambda run: str(run.seed).zfill(12)) for runs in together.values()]
-    differing, common = _compare([runs[0].settings for runs in parts])
+    shared = [_but_for_seed(runs[0]) if len(found.runs) > 1 else runs[0].settings for runs in parts]
+    differing, common = _compare(shared)
     lines = [
         Line(
             name=name,
             runs=runs,
+            settings=settings,
             final={metric: moments(run.final[metric] for run in runs) for metric in metrics()},
             best={metric: moments(run.best[metric] for run in runs) for metric in ("round", *metrics())},
             pseudo_labels=_pseudo_labels(runs),
             pseudo_labels_by_class={name: _last_by_class(runs, name) for name in PSEUDO_LABELS},
             evaluations=_evaluations(runs),
         )
-        for name, runs in zip(_names(parts, differing), parts, strict=True)
+        for name, runs, settings in zip(_names(parts, shared, differing), parts, shared, strict=True)
     ]
+    lines.sort(key=_accuracy, reverse=True)
     return Report(lines, differing, common, _notes(found, lines))
+
+
+def _accuracy(line: Line) -> float:
+    return -math.inf if line.final["accuracy"] is None else line.final["accuracy"][0]
+
+
+def _but_for_seed(run: Run) -> dict[str, Any]:
+    """The run's settings as its other seeds have them: start-seed0 is start-seed* there."""
+    settings = {name: value for name, value in run.settings.items() if name != "seed"}
+    for name in OF_A_SEED:
+        if isinstance(settings.get(name), str):
+            settings[name] = re.sub(rf"(seed[-_= ]?)0*{re.escape(str(run.seed))}(?!\d)", r"\1*", settings[name])
+    return settings
 
 
 def _as_key(value: Any) -> str:
@@ -145,7 +167,7 @@ def _last_by_class(runs: list[Run], name: str) -> list[float | None]:
     return [(moments(of_class) or (None,))[0] for of_class in zip_longest(*lists)]
 
 
-def _names(parts: list[list[Run]], differing: list[str]) -> list[str]:
+def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list[str]) -> list[str]:
     """The directory's name without its seed; longer where two lines would have the same."""
 
     def of_directory(runs: list[Run]) -> str:
@@ -155,17 +177,20 @@ def _names(parts: list[list[Run]], differing: list[str]) -> list[str]:
         names = {_without_seed(name, run.seed) for name, run in zip(whole, runs, strict=True)}
         return names.pop() if len(names) == 1 else str(runs[0].settings.get("method", "run"))
 
-    def with_settings(runs: list[Run]) -> str:
+    def with_settings(runs: list[Run], settings: dict[str, Any]) -> str:
         # Long tables differ in many settings; a name is no place for all.
-        named = [f"{name} {runs[0].settings.get(name)}" for name in differing if name != "method"][:3]
+        named = [f"{name} {settings.get(name)}" for name in differing if name != "method"][:3]
         return f"{of_directory(runs)} ({', '.join(named)})" if named else of_directory(runs)
 
-    def with_path(runs: list[Run]) -> str:
+    def with_path(runs: list[Run], _: dict[str, Any]) -> str:
         return str(runs[0].path)
 
     names = [of_directory(runs) for runs in parts]
     for longer in (with_settings, with_path):
-        names = [longer(runs) if names.count(name) > 1 else name for name, runs in zip(names, parts, strict=True)]
+        names = [
+            longer(runs, settings) if names.count(name) > 1 else name
+            for name, runs, settings in zip(names, parts, shared, strict=True)
+        ]
     return names
 
 

@@ -3,11 +3,19 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rscfed_jax.report.seeds import Moments
 
 MISSING = "–"
+
+
+class Unit(NamedTuple):
+    """In which a column of bytes is written."""
+
+    name: str
+    size: float  # in bytes
+    digits: int  # after the point
 
 
 def as_console(lines: Sequence[Sequence[str]]) -> str:
@@ -45,6 +53,13 @@ def percent(moments: Moments | None, *, plus_minus: str = "±", missing: str = M
         return missing
     mean, deviation = moments
     return f"{100 * mean:.2f}" + ("" if deviation is None else f" {plus_minus} {100 * deviation:.2f}")
+
+
+def unit_of(most: float) -> Unit:
+    """The unit for a column of bytes up to `most`: short, but fine enough that smaller ones do not look like zero."""
+    units = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+    name = next((name for name in reversed(units) if most >= 10 * units[name]), "kB")
+    return Unit(name, units[name], sum(most < bound * units[name] for bound in (100, 1000)))
 
 
 def as_text(value: Any) -> str:

@@ -11,7 +11,7 @@ from sklearn import metrics as sk
 from rscfed_jax.config import registry
 from rscfed_jax.core import metrics
 from rscfed_jax.core.client_axis import ClientAxis
-from rscfed_jax.core.metrics import EVAL_BATCH, METRICS, Metrics, evaluate, evaluate_cells, metrics_of
+from rscfed_jax.core.metrics import EVAL_BATCH, LOWER_IS_BETTER, METRICS, Metrics, evaluate, evaluate_cells, metrics_of
 from tests.helpers import Tiny
 
 compute = jax.jit(metrics_of)
@@ -108,6 +108,8 @@ def test_two_averages_are_those_that_scikit_learn_names():
 
 def test_every_metric_of_the_list_has_a_function_and_the_list_is_known_without_jax():
     assert registry.metrics() == METRICS
+    assert registry.lower_is_better() == LOWER_IS_BETTER
+    assert set(LOWER_IS_BETTER) < set(METRICS)
     assert Metrics._fields == tuple(METRICS)
     assert all(callable(getattr(metrics, name)) for name in METRICS)
 

@@ -22,17 +22,18 @@ def write_run(
     class_names=None,
     stop=None,
     pseudo_labels=False,
+    behind=0.0,
     **settings,
 ) -> Path:
     """Writes a run; one of an `old` version holds less, one that is not `finished` was evaluated until `stop`.
 
-    With `pseudo_labels` its last class is never kept.
+    With `pseudo_labels` its last class is never kept. Its metrics are lower by `behind`, and by up to 0.1 at random.
     """
     config = Config(
         rounds=rounds, **{"clients": 5, "subset_size": 2, "dataset": f"synthetic:classes={classes}"} | settings
     )
     rng = np.random.default_rng([config.seed, len(path.name), rounds])
-    records = [record_of(rng, config, round_) for round_ in range((stop or rounds) + 1)]
+    records = [record_of(rng, config, round_, behind) for round_ in range((stop or rounds) + 1)]
     if pseudo_labels:
         records = [record | (judged(rng, classes) if record["round"] else {}) for record in records]
     stored = config.to_dict()
@@ -62,9 +63,9 @@ def write_run(
     return path
 
 
-def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
+def record_of(rng: np.random.Generator, config: Config, round_: int, behind: float = 0.0) -> dict:
     """One line of metrics.jsonl."""
-    level = 1 - 0.8 * float(np.exp(-2 * round_ / config.rounds))
+    level = 1 - 0.8 * float(np.exp(-2 * round_ / config.rounds)) - behind
     drawn = rng.permutation(config.clients)[: max(config.subset_size, config.clients // 2)] if round_ else []
     accuracies = (level * rng.random(config.clients)).tolist()
     return {
@@ -79,9 +80,9 @@ def record_of(rng: np.random.Generator, config: Config, round_: int) -> dict:
         "dropped_clients": 0,
         "attacker_weight": None,
         "client_weights": {str(client): float(rng.random()) for client in sorted(drawn)},
-        "models_down": 6 * round_,
+        "models_down": 4 * round_,
         "models_up": 6 * round_,
-        "bytes_down": 2_200_000 * round_,
+        "bytes_down": 1_500_000 * round_,
         "bytes_up": 2_200_000 * round_,
         "seconds": 1.5 * round_,
     }

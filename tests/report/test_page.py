@@ -21,7 +21,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tables, self.figures, self.links, self.tags = {}, [], [], []
+        self.tables, self.figures, self.links, self.tags, self.folded = {}, [], [], [], []
         self.data = self.texts = ""
         self._in_data = False
         self._cell = None
@@ -42,7 +42,12 @@ class Page(HTMLParser):
             self._rows.append([])
         if tag in ("td", "th"):
             self._cell = {"text": "", "label": attributes.get("data-label"), "value": attributes.get("data-value")}
+            self._cell |= {"sort": attributes.get("aria-sort"), "first": attributes.get("data-first"), "best": False}
             self._rows[-1].append(self._cell)
+        if tag == "strong" and self._cell is not None:
+            self._cell["best"] = True
+        if tag == "details":
+            self.folded.append("open" not in attributes)
         self._in_data = attributes.get("id") == "data"
 
     def handle_endtag(self, tag):
@@ -64,6 +69,15 @@ class Page(HTMLParser):
         names = [cell["text"] for cell in self.tables[table][0]]
         return [dict(zip(names, line, strict=True)) for line in self.tables[table][1:]]
 
+    def best(self, table):
+        """The runs whose number is in bold, by column."""
+        lines = self.lines(table)
+        return {
+            name: [line["Run"]["text"] for line in lines if line[name]["best"]]
+            for name in lines[0]
+            if any(line[name]["best"] for line in lines)
+        }
+
 
 def page_of(path):
     return Page(as_html(build_report(collect([path]))))
@@ -75,7 +89,7 @@ JUDGED = ["kept_share", "kept_accuracy", "kept_share_by_class", "kept_accuracy_b
 
 def test_the_numbers_are_those_of_the_summary(tmp_path):
     for name, seed in (("rscfed-seed0", 0), ("rscfed-seed1", 1)):
-        write_run(tmp_path / name, seed=seed)
+        write_run(tmp_path / name, seed=seed, behind=0.1)
     write_run(tmp_path / "fedavg", method="fedavg")
     page = page_of(tmp_path)
     summaries = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("*/summary.json")}
@@ -99,6 +113,131 @@ def test_the_numbers_are_those_of_the_summary(tmp_path):
         "fedavg": "fedavg",
         "rscfed": "rscfed",
     }
+
+
+def test_rows_are_in_the_order_of_accuracy(tmp_path):
+    for name, behind in (("b", 0.0), ("c", 0.1), ("a", 0.05)):
+        write_run(tmp_path / name, tau=0.5 + behind, behind=behind)
+    page = page_of(tmp_path)
+    for table in ("final", "best"):
+        assert [line["Run"]["text"] for line in page.lines(table)] == ["b", "a", "c"]
+        accuracies = [float(line["Accuracy"]["value"]) for line in page.lines(table)]
+        assert accuracies == sorted(accuracies, reverse=True)
+        assert {head["text"]: head["sort"] for head in page.tables[table][0] if head["sort"]} == {
+            "Accuracy": "descending"
+        }
+    assert [line["Run"]["text"] for line in page.lines("differing")] == ["b", "a", "c"]
+    assert [line["name"] for line in page.data["lines"]] == ["b", "a", "c"]
+
+
+def test_columns_begin_with_their_better_end(tmp_path):
+    write_run(tmp_path / "run")
+    heads = page_of(tmp_path).tables["final"][0]
+    assert [head["text"] for head in heads if head["first"] == "ascending"] == [
+        "Run",
+        "Calibration error",
+        "Sent up, MB",
+        "Sent down, MB",
+    ]
+
+
+def test_the_best_are_bold_the_lowest_calibration_error_too(tmp_path):
+    write_run(tmp_path / "ahead", tau=0.5)
+    write_run(tmp_path / "after", tau=0.9, behind=0.1)  # every metric is lower
+    page = page_of(tmp_path)
+    best = page.best("final")
+    assert list(best) == list(metrics().values())
+    assert best.pop("Calibration error") == ["after"]
+    assert list(best.values()) == [["ahead"]] * (len(metrics()) - 1)
+    assert page.best("best") == {"Accuracy": ["ahead"], "AUC": ["ahead"]}
+    assert "The best number of each metric is in bold." in page.texts
+    write_run(tmp_path / "going", tau=0.7, finished=False, stop=2)
+    assert "in bold; unfinished runs do not count." in page_of(tmp_path).texts
+
+
+def test_one_line_is_not_the_best_of_anything(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"rscfed-seed{seed}", seed=seed)
+    page = page_of(tmp_path)
+    assert page.best("final") == page.best("best") == {}
+    assert "in bold" not in page.texts.partition("Two runs compared")[0]
+
+
+def test_what_was_sent_has_a_column(tmp_path):
+    write_run(tmp_path / "short", rounds=5)
+    write_run(tmp_path / "long", rounds=20)
+    write_run(tmp_path / "going", rounds=20, tau=0.9, finished=False, stop=10)
+    silent = write_run(tmp_path / "silent", tau=0.7)
+    kept = [json.loads(line) for line in (silent / "metrics.jsonl").read_text().splitlines()]
+    kept = [{name: record[name] for name in record if "bytes" not in name and "models" not in name} for record in kept]
+    (silent / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    page = page_of(tmp_path)
+    shown = {line["Run"]["text"]: line for line in page.lines("final")}
+    assert {name: (line["Sent up, MB"]["text"], line["Sent down, MB"]["text"]) for name, line in shown.items()} == {
+        "short": ("11.00", "7.50"),
+        "long": ("44.00", "30.00"),
+        "going, unfinished": ("22.00", "15.00"),
+        "silent": ("–", "–"),
+    }
+    assert float(shown["long"]["Sent up, MB"]["value"]) == 44_000_000
+    models = {line["Directory"]["text"].rpartition("/")[2]: line["Models down"]["text"] for line in page.lines("runs")}
+    assert models == {"short": "20", "long": "80", "going": "40", "silent": "–"}
+    assert "Sent up, MB" not in page_of(silent).lines("final")[0]
+    assert "Models up" not in page_of(silent).lines("runs")[0]
+
+
+def test_seeds_have_a_band_around_their_mean(tmp_path):
+    for seed in (0, 1, 2):
+        write_run(tmp_path / f"rscfed-seed{seed}", seed=seed)
+    write_run(tmp_path / "alone", method="fedavg")
+    lines = {line["name"]: line for line in page_of(tmp_path).data["lines"]}
+    for number in range(7):
+        records = [
+            json.loads((tmp_path / f"rscfed-seed{seed}" / "metrics.jsonl").read_text().splitlines()[number])
+            for seed in (0, 1, 2)
+        ]
+        values = [record["accuracy"] for record in records]
+        assert lines["rscfed"]["accuracy"][number] == pytest.approx([np.mean(values), np.std(values, ddof=1)], abs=1e-6)
+        assert len(lines["alone"]["accuracy"][number]) == 1
+
+
+def test_many_settings_are_folded_and_few_are_not(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", tau=0.9)
+    page = page_of(tmp_path)
+    assert page.folded == [False, True, True]  # settings that differ, all runs, settings in common
+    assert "Settings that differ (1)" in page.texts
+    write_run(tmp_path / "c", tau=0.8, beta=3.0, lambda_u=0.5, momentum=0.1, batch_size=7)
+    page = page_of(tmp_path)
+    assert page.folded == [True, True, True]
+    assert len(page.lines("differing")) == 3
+
+
+def test_long_values_are_folded_but_whole(tmp_path):
+    path = f"npz:{'folder/' * 10}x.npz"
+    write_run(tmp_path / "run", dataset=path)
+    page = page_of(tmp_path)
+    assert page.folded == [True, True, True]  # all runs, settings in common, the value
+    (value,) = (line["Value"] for line in page.lines("common") if line["Setting"]["text"] == "dataset")
+    assert value["text"].endswith(path)
+    assert len(value["text"]) < len(path) + 40
+
+
+def test_many_notes_are_folded(tmp_path):
+    for number in range(8):
+        write_run(tmp_path / f"cell{number}", tau=0.1 + 0.1 * number, finished=False, stop=2)
+    page = page_of(tmp_path)
+    assert page.folded[0]
+    assert "5 more" in page.texts  # four of the unfinished, and the one on confusion matrices
+    assert all(f"cell{number} is not finished" in page.texts for number in range(8))
+
+
+def test_many_lines_are_on_the_page(tmp_path):
+    for number in range(35):
+        write_run(tmp_path / f"cell{number}", tau=0.01 + 0.02 * number, old=number % 7 == 0, rounds=3)
+    page = page_of(tmp_path)
+    assert len(page.lines("final")) == len(page.data["lines"]) == len(page.data["comparison"]["items"]) == 35
+    assert "At first the 10 most accurate of 35 lines are shown." in page.texts
 
 
 def test_the_figures_have_their_data(tmp_path):
@@ -127,7 +266,7 @@ def test_pseudo_labels_have_a_section_where_some_run_has_them(tmp_path):
     write_run(tmp_path / "rscfed")
     write_run(tmp_path / "old", method="fedavg", old=True)
     page = page_of(tmp_path)
-    assert page.figures == [*ALL[:3], *JUDGED, *ALL[3:]]
+    assert page.figures == [*ALL[:3], "recall_difference", *JUDGED, *ALL[3:]]
     records = [
         [json.loads(line) for line in (tmp_path / f"fedirm-seed{seed}" / "metrics.jsonl").read_text().splitlines()]
         for seed in (0, 1)
@@ -200,7 +339,7 @@ def test_every_declared_metric_has_a_column(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_metrics", lambda: {"accuracy": "Accuracy", "auc": "AUC", "kappa": "Kappa"})
     write_run(tmp_path / "run")
     page = page_of(tmp_path)
-    assert list(page.lines("final")[0]) == ["Run", "Seeds", "Accuracy", "AUC", "Kappa"]
+    assert list(page.lines("final")[0]) == ["Run", "Seeds", "Accuracy", "AUC", "Kappa", "Sent up, MB", "Sent down, MB"]
     assert list(page.lines("best")[0]) == ["Run", "Seeds", "Accuracy", "AUC", "Round"]
     assert page.lines("runs")[0]["Final kappa"]["value"] is not None
 

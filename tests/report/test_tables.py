@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from rscfed_jax.report.tables import as_console, as_csv, as_markdown, as_text, percent, seeds_as_text
+from rscfed_jax.report.tables import as_console, as_csv, as_markdown, as_text, percent, seeds_as_text, unit_of
 
 LINES = [["name", "accuracy"], ["rscfed", "70.26"], ["fedavg_lower", "9.1"]]
 
@@ -51,6 +51,24 @@ def test_a_console_gets_ascii():
 )
 def test_values_as_a_reader_writes_them(value, text):
     assert as_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("most", "unit"),
+    [
+        (0, "kB 2"),
+        (4.4e6, "kB 0"),
+        (13.2e6, "MB 2"),
+        (333e6, "MB 1"),
+        (9.99e9, "MB 0"),
+        (18.5e9, "GB 2"),
+        (4e15, "TB 0"),
+    ],
+)
+def test_bytes_have_a_unit_that_keeps_them_short(most, unit):
+    name, size, digits = unit_of(most)
+    assert f"{name} {digits}" == unit
+    assert size == {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}[name[0]]
 
 
 def test_seeds_that_diverged_are_counted():

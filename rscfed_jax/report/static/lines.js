@@ -34,17 +34,20 @@ function drawLines(canvas, lines, hidden, { x: xName, metric, names }) {
   const y = scale(100 * Math.max(0, low - room), 100 * Math.min(1.005, high + room), box.top + box.height, box.top);
   const x = scale(0, largest(all.map((p) => p.x)), box.left, box.left + box.width);
   axes(svg, box, x, y, names);
+  const at = (p, value) => `${x.at(p.x).toFixed(1)} ${y.at(100 * value).toFixed(1)}`;
+  // Bands lie below every line, and many of them are fainter, or lines would drown in their mixture.
+  const banded = shown.filter(({ points }) => points.some((p) => p.deviation));
+  for (const { number, points } of banded) {
+    const there = points.map((p) => at(p, p.mean + p.deviation));
+    const back = points.map((p) => at(p, p.mean - p.deviation)).reverse();
+    const opacity = Math.max(0.06, Math.min(0.16, 0.9 / banded.length)).toFixed(3);
+    svg.append(element("path", { class: "band", "data-line": number, fill: lineStyle(number).stroke, style: `opacity: ${opacity}`, d: `M${[...there, ...back].join("L")}Z` }));
+  }
   for (const { number, points } of shown) {
-    const at = (p, value) => `${x.at(p.x).toFixed(1)} ${y.at(100 * value).toFixed(1)}`;
-    if (points.some((p) => p.deviation)) {
-      const there = points.map((p) => at(p, p.mean + p.deviation));
-      const back = points.map((p) => at(p, p.mean - p.deviation)).reverse();
-      svg.append(element("path", { class: "band", fill: lineStyle(number).stroke, d: `M${[...there, ...back].join("L")}Z` }));
-    }
     const d = `M${points.map((p) => at(p, p.mean)).join("L")}`;
     svg.append(element("path", { class: "line", d, "data-line": number, ...lineStyle(number) }));
     if (points.length <= 40) {
-      for (const p of points) svg.append(element("circle", { cx: x.at(p.x), cy: y.at(100 * p.mean), r: 2.5, fill: lineStyle(number).stroke }));
+      for (const p of points) svg.append(element("circle", { "data-line": number, cx: x.at(p.x), cy: y.at(100 * p.mean), r: 2.5, fill: lineStyle(number).stroke }));
     }
   }
   const cross = element("path", { class: "cross", d: "" });

@@ -1,7 +1,9 @@
-// Puts the figures into the page, and keeps them right when a line is shown or hidden, a run chosen or the window resized.
+// Puts the figures into the page, and keeps them right when a line is shown or hidden, runs are chosen or the window resized.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const hidden = new Set();
+const MOST_LINES = 10; // at first: one for each colour
+const hidden = new Set(data.lines.keys());
+[...hidden].slice(0, MOST_LINES).forEach((number) => hidden.delete(number));
 const CURVES = {
   accuracy: { x: "round", metric: "accuracy", names: { x: "round", y: "accuracy, %" } },
   auc: { x: "round", metric: "auc", names: { x: "round", y: "AUC, %" } },
@@ -14,7 +16,9 @@ const BY_CLASS = {
   kept_accuracy_by_class: { values: "kept_accuracy", value: "right", nothing: "none kept" },
 };
 const ONE_RUN = { partition: drawPartition, weights: drawWeights, client_accuracy: drawClientAccuracy, confusion: drawConfusion };
+const COMPARED = { recall_difference: drawRecallDifference };
 let chosen = 0;
+let pair = [];
 
 function draw(canvas) {
   const name = canvas.dataset.figure;
@@ -26,6 +30,10 @@ function draw(canvas) {
     drawByClass(canvas, data.lines, hidden, data.by_class, BY_CLASS[name]);
     return;
   }
+  if (COMPARED[name]) {
+    COMPARED[name](canvas, ...pair);
+    return;
+  }
   const content = data.runs[chosen][name];
   canvas.closest("figure").querySelector(".lacking").hidden = Boolean(content);
   if (content) ONE_RUN[name](canvas, content);
@@ -34,6 +42,15 @@ function draw(canvas) {
 
 const canvases = [...document.querySelectorAll("[data-figure]")];
 const drawAll = (names) => canvases.filter((canvas) => canvas.dataset.figure in names).forEach(draw);
+
+/** Dims all lines but one; none if it is null or not drawn. */
+function emphasise(number) {
+  for (const drawn of document.querySelectorAll(".canvas svg [data-line]")) {
+    const isOther = number !== null && !hidden.has(number) && Number(drawn.dataset.line) !== number;
+    drawn.classList.toggle("dim", isOther);
+    drawn.classList.toggle("lit", number !== null && !isOther);
+  }
+}
 
 function makeLegend(legend) {
   const buttons = data.lines.map((line, number) => {
@@ -47,6 +64,8 @@ function makeLegend(legend) {
       if (!hidden.delete(number)) hidden.add(number);
       show();
     });
+    for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => emphasise(number));
+    for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => emphasise(null));
     return button;
   });
   const show = () => {
@@ -79,6 +98,20 @@ if (choice) {
   drawAll(ONE_RUN);
 }
 
+const sides = ["first", "second"].map((side) => document.getElementById(side));
+if (data.comparison) {
+  const compare = () => {
+    pair = sides.map((side) => data.comparison.items[Number(side.value)]);
+    document.getElementById("difference").replaceChildren(differenceTable(data.comparison.measures, ...pair));
+    document.getElementById("other_settings").replaceChildren(otherSettings(...pair));
+    drawAll(COMPARED);
+  };
+  sides.forEach((side) => side.addEventListener("change", compare));
+  compare();
+}
+
+document.querySelectorAll("table[data-sortable]").forEach(makeSortable);
+
 const widths = new Map(canvases.map((canvas) => [canvas, canvas.clientWidth]));
 const watcher = new ResizeObserver((entries) => {
   for (const { target } of entries) {
@@ -91,10 +124,9 @@ const watcher = new ResizeObserver((entries) => {
 canvases.forEach((canvas) => watcher.observe(canvas));
 
 // What is folded away on a screen cannot be unfolded on paper.
-const folded = [...document.querySelectorAll("details")];
-let open = [];
+let folded = [];
 addEventListener("beforeprint", () => {
-  open = folded.map((part) => part.open);
+  folded = [...document.querySelectorAll("details:not([open])")];
   folded.forEach((part) => { part.open = true; });
 });
-addEventListener("afterprint", () => folded.forEach((part, number) => { part.open = open[number]; }));
+addEventListener("afterprint", () => folded.forEach((part) => { part.open = false; }));
