@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,22 @@ from compiled_step import local_step  # noqa: E402
 
 import rscfed_jax as rj  # noqa: E402
 from rscfed_jax.config import SettingError  # noqa: E402
-from rscfed_jax.report.tables import as_console  # noqa: E402
+from rscfed_jax.report.tables import as_console, as_markdown  # noqa: E402
 from rscfed_jax.runner.described import Shapes, compile_round  # noqa: E402
 from rscfed_jax.runner.fit import usable  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "accelerators"
 GIB = 2**30
+SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
+    "clients at once, GiB of the limit": lambda row: (
+        f"{row['chunk']}, {row['temp_gib'] + row['arguments_gib']:.1f} of {row['limit_gib']:.1f}"
+        if row["compiled"]
+        else "does not compile"
+    ),
+    "kernels of a local step": lambda row: str(row.get("step_kernels", "")),
+    "largest window of a convolution": lambda row: str(row.get("largest_window", "")),
+    "cycles of a local step": lambda row: f"{row['step_cycles'] / 1e6:.2f} M" if "step_cycles" in row else "",
+}
 # SVHN, as the paper divides it: 73,257 samples, of which the largest client has fewer than 16,384.
 SVHN = {"samples": 73_257, "largest": 16_384, "classes": 10, "test": 26_032, "labeled": 1}
 # ISIC 2018, 8,012 samples for training; and at 64 pixels as if SVHN were that large.
@@ -80,16 +91,30 @@ def compile_case(target: str, case: dict[str, Any], *, chunk: str | int, conv: s
     }
 
 
+def markdown() -> Iterator[str]:
+    """The committed results of all targets, a table for what each figure is."""
+    found = {name: json.loads((RESULTS / f"{name}.json").read_text())["cases"] for name in TARGETS}
+    for title, of_case in SHOWN.items():
+        lines = [[title, *found], *([case, *(of_case(found[name][case]) for name in found)] for case in CASES)]
+        yield as_markdown(lines)
+
+
 def main() -> None:
     """Compiles the cases one after the other and prints them as a table and as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", required=True, choices=TARGETS)
+    parser.add_argument("--target", choices=TARGETS)
+    parser.add_argument("--show", action="store_true", help="only print the results that are there, as Markdown")
     parser.add_argument("--case", choices=CASES, action="append", help="only this one; repeatable")
     parser.add_argument("--chunk", default="auto", help="clients at once (default: what fits)")
     parser.add_argument("--conv", default="auto", help="form of the convolutions (default auto: plain)")
     parser.add_argument("--graphs", action="store_true", help="with the loops in CUDA graphs")
     parser.add_argument("--out", type=Path, help="file of the results (default benchmarks/results/accelerators/)")
     arguments = parser.parse_args()
+    if arguments.show:
+        print(*markdown(), sep="\n\n")
+        return
+    if arguments.target is None:
+        parser.error("--target is needed, or --show")
     file = arguments.out or RESULTS / f"{arguments.target}.json"
     found: dict[str, Any] = json.loads(file.read_text())["cases"] if file.exists() else {}
     chunk = int(arguments.chunk) if re.fullmatch("[0-9]+", arguments.chunk) else arguments.chunk
