@@ -317,11 +317,13 @@ def export(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """Writes a report of runs."""
+    from rscfed_jax.report.console import letters_for, report_as_console
     from rscfed_jax.report.write import write_report
 
     file, content = write_report(arguments.directories, out=arguments.out, format=arguments.format)
     for note in content.notes:
         print(note)
+    print(report_as_console(content, letters=letters_for()))
     print(f"report of {len(content.runs)} run{'s' if len(content.runs) > 1 else ''}: {file}")
     return 0
 
