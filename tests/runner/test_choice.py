@@ -11,6 +11,7 @@ from rscfed_jax.config import SettingError
 from rscfed_jax.runner import choice, loop, race, tuning
 from rscfed_jax.runner.build import NO_OBJECTS
 from rscfed_jax.runner.fit import usable
+from rscfed_jax.runner.processes import as_letters
 from rscfed_jax.storage.run_directory import RunDirectory
 
 SETTINGS = {
@@ -167,3 +168,13 @@ def test_what_xla_found_out_goes_with_the_run_and_comes_back(tmp_path, monkeypat
     tuning.bring_tuning(directory, pretended())
     assert (cache / "fusion.textproto").read_text() == "choice"  # what XLA has now is not replaced
     tuning.keep_tuning(None, pretended())
+
+
+def test_the_first_of_several_processes_decides_for_all(gpu, races, monkeypatch):
+    config = rj.Config(**SETTINGS)
+    monkeypatch.setattr(choice, "is_first", lambda: False)
+    monkeypatch.setattr(choice, "from_the_first", lambda arrays: {"conv": as_letters("plain")})
+    form = choice.choose_form(
+        config, rj.build_federation(config), objects=NO_OBJECTS, stored={}, say=print, device=gpu()
+    )
+    assert (form, races) == ("plain", [])
