@@ -100,7 +100,9 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
             print(f"{stopped}; {go_on}", file=sys.stderr)
             return 128 + (signals.number or signal.SIGTERM)  # none: another process has got it
         except DivergedError as error:
-            print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
+            print(
+                f"rscfed-jax {command}: error: {error}; the last checkpoint is from an earlier round", file=sys.stderr
+            )
             return 3
         except jax.errors.JaxRuntimeError as error:
             if jax.process_count() == 1:
@@ -232,7 +234,7 @@ def _check_target(arguments: argparse.Namespace) -> None:
     if arguments.target is not None and arguments.target not in TARGETS:
         raise SettingError("target", arguments.target, f"must be one of {', '.join(TARGETS)}")
     if arguments.target is not None and not getattr(arguments, "dry_run", True):
-        raise SettingError("target", arguments.target, "compiles without running: it needs --dry-run")
+        raise SettingError("target", arguments.target, "only compiles and does not run: add --dry-run")
     if arguments.target is not None:
         prepare()
 
@@ -298,7 +300,9 @@ def _check_same_test(path: str, config: Config, dataset: Dataset) -> None:
     stored = read_json(partition, setting="PATH") if partition.exists() else {}
     now = {"class_names": dataset.names, "test_counts": dataset.test_counts.tolist()}
     if any(stored.get(name, value) != value for name, value in now.items()):
-        raise SettingError("PATH", path, f"the run has other test samples than {config.dataset} now; give --dataset")
+        raise SettingError(
+            "PATH", path, f"the run has different test samples than {config.dataset} now; give --dataset"
+        )
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -46,7 +46,7 @@ def devices_of(name: str, number: int = 1) -> list[Any]:
                 if len(found) >= number:
                     break
     except Exception as error:  # each plugin has errors of its own
-        reason = f"needs its compiler, which the package {target.package} brings: {str(error).splitlines()[0][:100]}"
+        reason = f"needs its compiler, from the package {target.package}: {str(error).splitlines()[0][:100]}"
         raise SettingError("target", name, reason) from None
     if len(found) < number:
         raise SettingError("devices", number, f"must be from 1 to {len(found)} for the target {name}")

@@ -82,13 +82,15 @@ def connect(company: Company) -> None:
             _wait_for(address)
     named = address or "of the scheduler"
     # JAX itself aborts the process, with the addresses of its stack, when it waits in vain.
-    missing = SettingError("coordinator", named, f"not all processes have come in {PATIENCE} s")
+    missing = SettingError("coordinator", named, f"not all processes connected within {PATIENCE} s")
     alarm = threading.Timer(PATIENCE, _give_up, [missing])
     alarm.start()
     try:
         jax.distributed.initialize(**flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        raise SettingError("coordinator", named, f"the processes did not meet: {str(error).splitlines()[0]}") from None
+        raise SettingError(
+            "coordinator", named, f"the processes could not connect: {str(error).splitlines()[0]}"
+        ) from None
     finally:
         alarm.cancel()
 
@@ -127,7 +129,9 @@ def _wait_for(coordinator: str) -> None:
             return
         except (OSError, UnicodeError) as error:
             if time.monotonic() > until:
-                raise SettingError("coordinator", coordinator, f"does not answer in {PATIENCE} s: {error}") from None
+                raise SettingError(
+                    "coordinator", coordinator, f"does not answer within {PATIENCE} s: {error}"
+                ) from None
             time.sleep(0.5)
 
 

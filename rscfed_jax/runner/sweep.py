@@ -189,7 +189,7 @@ def describe(programs: Sequence[Program], runs: int) -> Iterator[str]:
     waiting = sum(len(program.cells) for program in programs)
     yield (
         f"{runs} runs, {runs - waiting} of them finished; {len(programs)} programs; "
-        f"about {hours:.2f} h on two CPU cores, by arithmetic"
+        f"about {hours:.2f} h on two CPU cores, estimated from arithmetic"
     )
 
 

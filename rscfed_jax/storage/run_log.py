@@ -111,7 +111,7 @@ class RunLog(abc.ABC):
         except Exception as error:  # of any kind: it comes from a foreign package, and the run is worth more
             self._failed = True
             what = f"--{self.name}: {_reason(error)}"
-            self.warn(f"{what}; the run continues without it, and --resume tells it the rounds that it lacks")
+            self.warn(f"{what}; the run continues without it; --resume sends the missing rounds")
 
     def _check_package(self) -> None:
         missing = f"needs the package {self.package}: pip install {self.package}"
