@@ -121,7 +121,7 @@ def test_a_run_of_objects_resumes_to_the_bit_if_they_are_given_again(tmp_path, o
     for given, said in [
         ({}, r"the run there has the method mine, given as an object: give it again \(method=\)"),
         ({"network": OWN["network"]}, "has the method mine"),
-        ({"method": MINE}, r"has a model of its own, TinyNetwork\(.*, given as an object: give it again \(network=\)"),
+        ({"method": MINE}, r"has the model TinyNetwork\(.*, given as an object: give it again \(network=\)"),
     ]:
         with pytest.raises(rj.SettingError, match=said) as error:
             rj.train(CONFIG, out=out, resume=True, **given)

@@ -1,4 +1,4 @@
-"""Settings that are right alone but not together are refused here, before JAX is imported."""
+"""Refuses combinations of settings that do not work together, before JAX is imported."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ OF_A_DRAW = ("gamma", "classes_per_client", "partition_file", "labeled_gamma", "
 
 
 def check_together(config: "Config") -> None:
-    """Refuses settings that do not go together."""
+    """Refuses settings that cannot be combined."""
     _check_labels(config)
     _check_partition(config)
     if config.byzantine > config.clients:

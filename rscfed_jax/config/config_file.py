@@ -1,4 +1,4 @@
-"""Settings from a file: the config.json of a run, or a TOML file that a user wrote. Nothing in it is ever run."""
+"""Settings from a file: the config.json of a run, or a TOML file that a user wrote. Nothing in it is ever executed."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ class ConfigFile(NamedTuple):
     seeds: int | None
 
     def changed(self, changes: Mapping[str, Any], *, varied: Collection[str] = ()) -> dict[str, Any]:
-        """The settings with changes that win over the file; `varied` are the names of those that a grid decides.
+        """The settings with changes that override the file; `varied` names the settings that a grid decides.
 
         A Python file that is named here alone is refused: nothing but the user's own word makes a file run.
         """

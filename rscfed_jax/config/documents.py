@@ -1,4 +1,4 @@
-"""JSON and TOML files that anyone may have written: read in little time, or refused in a line."""
+"""JSON and TOML files from untrusted sources: read in bounded time, or refused in one line."""
 
 import json
 import stat

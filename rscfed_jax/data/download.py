@@ -1,4 +1,4 @@
-"""The published files of a data set, fetched with pooch: resumed, compared with their checksum, never half there."""
+"""Published files, fetched with pooch: resumed, compared with their checksums, never incomplete."""
 
 import contextlib
 import fcntl
@@ -165,7 +165,7 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def _workplace(file: Published, folder: Path) -> Iterator[Path]:
-    """A directory for a download under way, of one process at a time; a process that was killed may have left it."""
+    """A directory for an unfinished download, of one process at a time; a killed process may have left it behind."""
     place = folder / f".{file.name}.part"
     # The process that had it before removes it, perhaps between two of these steps.
     while (handle := _opened(place)) is None or not _locked(handle, place, file.name):

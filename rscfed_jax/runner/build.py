@@ -41,7 +41,7 @@ class Simulation(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """A method and a network that were given as objects; None: those that the config names."""
+    """A method and a network that were given as objects; None means the one that the config names."""
 
     method: Method | None = None
     network: nn.Module | None = None

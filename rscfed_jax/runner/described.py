@@ -1,7 +1,7 @@
-"""Programs for devices that are only described: what their compilers make of a round, where there is no such device.
+"""Compiles rounds for devices that are not present, from a description of the device.
 
-JAX compiles for a TPU or GPU on any machine that has its plugin. That shows memory, kernels and whether it compiles at
-all; times it shows none.
+JAX compiles for a TPU or GPU on any machine that has its plugin. This shows memory and kernels, and whether the round
+compiles at all, but no times.
 """
 
 import dataclasses

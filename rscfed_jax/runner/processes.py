@@ -151,12 +151,12 @@ def any_of_them(flag: bool) -> bool:
 
 
 def as_letters(content: object) -> np.ndarray:
-    """JSON as an array, to be sent."""
+    """Encodes JSON as an array that processes can exchange."""
     return np.frombuffer(json.dumps(content).encode(), np.uint8)
 
 
 def from_the_first(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray] | None:
-    """Named arrays that the first process has, or None, for all of them; the others' own do not count."""
+    """Broadcasts process 0's named arrays (or None) to every process; arguments of other processes are ignored."""
     import jax
     from jax.experimental import multihost_utils
 

@@ -1,4 +1,4 @@
-"""A trained global model, wherever it lies: in a run directory, in one of its checkpoints, or in a model file."""
+"""Reads a trained global model from a run directory, one of its checkpoints, or a model file."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What experiments would take on a device that is not here: memory by its compiler, time at least by its data sheet."""
+"""The cost of experiments on a device that is not present: memory by its compiler, least time by its data sheet."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Model files: named tensors as safetensors or as a PyTorch state dict. No JAX, so that a file is checked at once."""
+"""Model files: named tensors as safetensors or as a PyTorch state dict. JAX is not imported here."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The run directory and its files. No JAX is imported here, so that a directory is checked at once."""
+"""The run directory and its files. JAX is not imported here, so a directory is checked at once."""
 
 import contextlib
 import fcntl
@@ -250,7 +250,7 @@ def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
 def load_config(path: str | Path, *, setting: str, or_else: str = "") -> Config:
     """The config of a finished or stopped run, given its directory or one of its checkpoints.
 
-    `or_else` tells, in a refusal, what else the path may be.
+    `or_else` says, in an error, what else the path may be.
     """
     run, round_ = split_checkpoint(path)
     directory = RunDirectory(run)
