@@ -1,4 +1,4 @@
-"""Compiles the rounds that users run for a TPU or GPU that is not here, and tells what the compiler made of them.
+"""Compiles the rounds that users run for a TPU or GPU that is not present, and reports what the compiler made.
 
     make accelerators                                        # both environments, all targets; an hour on two cores
     python benchmarks/accelerators.py --target a100          # in an environment with jax[cuda12]: a100, t4, h100

@@ -1,6 +1,6 @@
-"""RSCFed between its bounds on the embedded Fashion-MNIST subset: the table and the picture of the README.
+"""RSCFed between its bounds on the embedded Fashion-MNIST subset: a table and a figure of docs/results.md.
 
-    python benchmarks/fashion.py             # about ten minutes on two cores; what is finished in runs/fashion is kept
+    python benchmarks/fashion.py             # about ten minutes on two cores; finished runs in runs/fashion are kept
 
 Ten clients, one of them labeled, seven warm-up rounds, 150 rounds, the same partition and initial model for all.
 """
@@ -21,7 +21,7 @@ NAMES = {
 
 
 def main() -> None:
-    """Trains what is not there yet, draws the curves and publishes the table."""
+    """Trains the runs that are missing, draws the curves and publishes the table."""
     rj.use_all_cores()
     curves, rows = {}, {}
     for name, (title, settings) in NAMES.items():

@@ -1,11 +1,11 @@
 """The paper's claim on real SVHN: the methods of Table 1 with the published partition, and the last row of Table 4.
 
-    python benchmarks/svhn.py                  # trains what is missing in runs/svhn and publishes; hours on two cores
+    python benchmarks/svhn.py                  # trains the runs missing in runs/svhn and publishes; hours on two cores
     python benchmarks/svhn.py rscfed-paper     # one of the runs
-    python benchmarks/svhn.py --publish        # only what is finished, without training
+    python benchmarks/svhn.py --publish        # publishes the finished runs without training
 
-The data directory holds SVHN's .mat files and svhn_published_partition.npz. A run that is cut off goes on with
-the same command.
+The data directory holds SVHN's .mat files and svhn_published_partition.npz. The same command continues an
+interrupted run.
 
 Runs of ten clients start from one model: seven rounds of the labeled client alone, as the published code does. So do
 those of fifty, with a labeled client of their own that has a fifth of the samples, for five times as many rounds.

@@ -1,4 +1,4 @@
-"""The verbs of Python: train an experiment, a grid of them or a table of the paper, and test what was trained."""
+"""The Python functions: train an experiment, a grid of them or a table of the paper, and test the trained models."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -49,11 +49,11 @@ def train(
 ) -> Result:
     """Runs a config from its first round, or from where the run in `out` stopped.
 
-    Without `out` nothing is written. `federation` is the config's data, if it is loaded already. `method` and `network`
-    replace those that the config names; to resume such a run, give them again. `on_record` is called with the record of
-    each evaluated round, as metrics.jsonl has it. When `stop` returns true, the run finishes the current rounds, saves
-    its state and raises `Stopped`. A global model that is no longer finite raises `DivergedError`; the checkpoint
-    before it stays.
+    Without `out` nothing is written. `federation` is the config's data, if it is already loaded. `method` and `network`
+    replace the ones that the config names; to resume such a run, give them again. `on_record` is called with the record
+    of each evaluated round, as in metrics.jsonl. When `stop` returns true, the run finishes the current rounds, saves
+    its state and raises `Stopped`. If the global model is no longer finite, it raises `DivergedError` and keeps the
+    last checkpoint before that.
     """
     objects = Objects(method, network)
     config = objects.named_in(config)

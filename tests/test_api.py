@@ -81,7 +81,7 @@ def test_a_run_starts_from_the_model_of_another(tmp_path):
     first = rj.train(CONFIG.replace(rounds=4), out=tmp_path / "first")
     start = {"init_from": str(tmp_path / "first"), "rounds": 4}
     assert rj.train(CONFIG.replace(**start)).metrics[0]["accuracy"] == first.metrics[-1]["accuracy"]
-    with pytest.raises(rj.SettingError, match=r"--init-from .*other parameters"):
+    with pytest.raises(rj.SettingError, match=r"--init-from .*different parameters"):
         rj.train(CONFIG.replace(**start, image_size=20), out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -119,9 +119,9 @@ def test_a_run_of_objects_resumes_to_the_bit_if_they_are_given_again(tmp_path, o
     rj.train(CONFIG.replace(rounds=4), out=out, **OWN)
     before = (out / "config.json").read_bytes()
     for given, said in [
-        ({}, r"the run there has a method of its own, mine, given as an object: give it again \(method=\)"),
-        ({"network": OWN["network"]}, "has a method of its own, mine"),
-        ({"method": MINE}, r"has a model of its own, TinyNetwork\(.*, given as an object: give it again \(network=\)"),
+        ({}, r"the run there has the method mine, given as an object: give it again \(method=\)"),
+        ({"network": OWN["network"]}, "has the method mine"),
+        ({"method": MINE}, r"has the model TinyNetwork\(.*, given as an object: give it again \(network=\)"),
     ]:
         with pytest.raises(rj.SettingError, match=said) as error:
             rj.train(CONFIG, out=out, resume=True, **given)
@@ -141,7 +141,7 @@ def test_an_object_needs_a_name_of_its_own(tmp_path, name):
 
 
 def test_an_object_that_says_neither_who_takes_part_nor_has_a_file_is_refused(tmp_path):
-    with pytest.raises(rj.SettingError, match=r"--method mine: says neither who takes part \(sample=\)"):
+    with pytest.raises(rj.SettingError, match=r"--method mine: must say who takes part: give sample="):
         rj.train(CONFIG, out=tmp_path / "run", method=rj.Method(name="mine"))
     assert not (tmp_path / "run").exists()
 
@@ -162,7 +162,7 @@ def test_a_run_of_objects_is_evaluated_with_its_network(own_run):
     found, round_ = rj.evaluate_run(out, CONFIG, network=OWN["network"])
     assert round_ == 8
     assert float(found.accuracy) == pytest.approx(result.metrics[-1]["accuracy"])
-    with pytest.raises(rj.SettingError, match=r"PATH .*: its model has other parameters"):
+    with pytest.raises(rj.SettingError, match=r"PATH .*: its model has different parameters"):
         rj.evaluate_run(out, CONFIG)
 
 

@@ -81,13 +81,13 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def _warn(text: str) -> None:
-    """Says something that does not end the run, nor does a reader who has left."""
+    """Prints a warning; the run continues even if nobody reads its output."""
     with contextlib.suppress(OSError):
         print(f"rscfed-jax: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_on: str) -> int:
-    """Runs `work(stop)`; the exit code says whether it came to its end, was stopped by a signal, or diverged."""
+    """Runs `work(stop)`; the exit code says whether it finished, was stopped by a signal, or diverged."""
     import jax
 
     from rscfed_jax.runner.history import DivergedError
@@ -100,7 +100,9 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
             print(f"{stopped}; {go_on}", file=sys.stderr)
             return 128 + (signals.number or signal.SIGTERM)  # none: another process has got it
         except DivergedError as error:
-            print(f"rscfed-jax {command}: error: {error}; the last checkpoint is from before", file=sys.stderr)
+            print(
+                f"rscfed-jax {command}: error: {error}; the last checkpoint is from an earlier round", file=sys.stderr
+            )
             return 3
         except jax.errors.JaxRuntimeError as error:
             if jax.process_count() == 1:
@@ -183,7 +185,7 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
 
 
 def grid(arguments: argparse.Namespace) -> int:
-    """Runs every combination of some settings' values."""
+    """Runs every combination of values of some settings."""
     _check_target(arguments)
     seeds, company = _seeds(arguments), company_of(arguments)
     grid_devices, most = _count(arguments, "grid_devices") or 1, _count(arguments, "cells_at_once")
@@ -218,7 +220,7 @@ def grid(arguments: argparse.Namespace) -> int:
 def _programs(cells: Sequence[Cell], company: Company, *, most: int | None = None) -> list[Program]:
     """Starts JAX, and groups the cells as the disk of the first process has them.
 
-    Alone, data are loaded first, so that what is wrong with them is told at once.
+    A single process loads the data first, so that errors in them are reported at once.
     """
     programs = programs_of(cells, most=most) if company.alone else []
     start_jax(company)
@@ -230,17 +232,17 @@ def _programs(cells: Sequence[Cell], company: Company, *, most: int | None = Non
 
 
 def _check_target(arguments: argparse.Namespace) -> None:
-    """Refuses a target that nobody knows, or that a real run cannot have, before anything is loaded."""
+    """Refuses an unknown target, or one without a dry run, before anything is loaded."""
     if arguments.target is not None and arguments.target not in TARGETS:
         raise SettingError("target", arguments.target, f"must be one of {', '.join(TARGETS)}")
     if arguments.target is not None and not getattr(arguments, "dry_run", True):
-        raise SettingError("target", arguments.target, "compiles without running: it needs --dry-run")
+        raise SettingError("target", arguments.target, "only compiles and does not run: add --dry-run")
     if arguments.target is not None:
         prepare()
 
 
 def _print_target(target: str | None, programs: Sequence[Program]) -> None:
-    """What the programs would take on a target."""
+    """Prints the cost of programs on a target."""
     if target is None or not programs:
         return
     start_jax()
@@ -251,7 +253,7 @@ def _print_target(target: str | None, programs: Sequence[Program]) -> None:
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Tells what a config would take."""
+    """Estimates the cost of an experiment."""
     _check_target(arguments)
     config = Config(**settings_of(arguments))
     if arguments.target is not None:
@@ -300,7 +302,9 @@ def _check_same_test(path: str, config: Config, dataset: Dataset) -> None:
     stored = read_json(partition, setting="PATH") if partition.exists() else {}
     now = {"class_names": dataset.names, "test_counts": dataset.test_counts.tolist()}
     if any(stored.get(name, value) != value for name, value in now.items()):
-        raise SettingError("PATH", path, f"the run has other test samples than {config.dataset} now; give --dataset")
+        raise SettingError(
+            "PATH", path, f"the run has different test samples than {config.dataset} now; give --dataset"
+        )
 
 
 def export(arguments: argparse.Namespace) -> int:

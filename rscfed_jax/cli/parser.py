@@ -1,4 +1,4 @@
-"""The command line: its flags, and how a wrong setting is refused in a line. What commands do is in `commands`."""
+"""The command line: its flags, and one-line errors for wrong settings. `commands` has what the commands do."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ OR_FILE = ", or a Python file of your own: docs/extending.md"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except argparse.ArgumentError as error:
         files, flag = ", ".join(method_files(argv)), error.argument_name
-        print(f"rscfed-jax: error: --method {files}: a number would be {flag}, a flag already", file=sys.stderr)
+        print(
+            f"rscfed-jax: error: --method {files}: a number would be {flag}, which is already a flag", file=sys.stderr
+        )
         return 2
     arguments = parser.parse_args(argv)
     arguments.methods = [str(method.path) for method in methods]
@@ -100,7 +102,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     _add_settings(train, groups=None, own=own)
     train.add_argument("--out", help="run directory (default runs/DATASET-METHOD-seedSEED)")
     train.add_argument("--resume", action="store_true", help="continue the run in --out")
-    train.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    train.add_argument("--quiet", action="store_true", help="show only the result, no progress")
     train.add_argument(
         "--tensorboard",
         action="store_true",
@@ -109,12 +111,12 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     train.add_argument(
         "--wandb",
         action="store_true",
-        help="also log to Weights & Biases; its variables, as WANDB_MODE, hold (needs the package wandb)",
+        help="also log to Weights & Biases, as set by its variables such as WANDB_MODE (needs the package wandb)",
     )
     train.add_argument(
         "--mlflow",
         action="store_true",
-        help="also log to MLflow; its variables, as MLFLOW_TRACKING_URI, hold (needs the package mlflow)",
+        help="also log to MLflow, as set by its variables such as MLFLOW_TRACKING_URI (needs the package mlflow)",
     )
     train.set_defaults(run=commands.train)
 
@@ -123,8 +125,8 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     evaluate = parsers.add_parser(
         "evaluate",
         help="test the model of a run",
-        description="Test the newest model of a run, on its own data unless flags say otherwise, "
-        "or a model file, on the data and with the network that flags name. The last line is one JSON object.",
+        description="Test the newest model of a run, by default on the data of the run, or a model file, with the data "
+        "and the network that the flags name. The last line is one JSON object.",
         allow_abbrev=False,
     )
     evaluate.add_argument("path", help="run directory, one of its checkpoints, or a model file")
@@ -135,16 +137,18 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     table = parsers.add_parser(
         "reproduce",
         help="run a published table",
-        description="Run a table of the paper, or of a later one, and put its numbers beside ours. Finished cells in "
-        "--out are skipped and interrupted ones resume. With --method, another method joins the table.",
+        description="Run a table of the RSCFed paper or of a later paper, and put the published numbers beside ours. "
+        "Finished cells in --out are skipped, and interrupted ones resume. --method adds a method to the table.",
         allow_abbrev=False,
     )
     table.add_argument("table", help=", ".join(TABLES))
-    _add_config(table, "a TOML file of settings, or a run's config.json, whose settings given by hand are taken")
+    _add_config(table, "a TOML file of settings, or a run's config.json, of which the settings given by hand are used")
     table.add_argument("--out", help="directory of the table (default runs/TABLE-DATASET)")
     table.add_argument("--seeds", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
-    table.add_argument("--dry-run", action="store_true", help="only list the cells, their settings and their time")
-    table.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    table.add_argument(
+        "--dry-run", action="store_true", help="only list the cells, with their settings and estimated time"
+    )
+    table.add_argument("--quiet", action="store_true", help="show only the table, no progress")
     _add_target(table, "with --dry-run, also compile")
     offered = {"method", *(name for published in TABLES.values() for name in published.offers)}
     _add_settings(table, groups=None, leave_out=[name for name in DECIDED if name not in offered], own=own)
@@ -153,7 +157,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
     grid = parsers.add_parser(
         "grid",
-        help="run every combination of some settings' values",
+        help="run every combination of values of some settings",
         description="Run every combination of the values of some settings, with several seeds. Cells that differ only "
         "in numbers, seed and partition run as one compiled program. Finished cells in --out are skipped, interrupted "
         "cells resume, and you can add values later.",
@@ -163,99 +167,103 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     grid.add_argument(
         "--set", action="append", metavar="NAME=V,V,...", help="values of a setting, as in beta=0,100,1e4; repeatable"
     )
-    grid.add_argument("--seeds", metavar="N", help="run every cell with N seeds, from --seed on (default 1)")
+    grid.add_argument("--seeds", metavar="N", help="run every cell with N seeds, starting at --seed (default 1)")
     grid.add_argument("--out", help="directory of the grid (default runs/grid-NAMES)")
-    grid.add_argument("--dry-run", action="store_true", help="only list cells, programs, memory and time")
-    grid.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    grid.add_argument("--dry-run", action="store_true", help="only list cells, programs, memory and estimated time")
+    grid.add_argument("--quiet", action="store_true", help="show only the table, no progress")
     _add_target(grid, "with --dry-run, also compile")
     grid.add_argument(
         "--grid-devices", metavar="N", help="spread cells over N groups of devices, clients inside each (default 1)"
     )
-    grid.add_argument(
-        "--cells-at-once", metavar="N", help="at most N cells in one program (default: all that share it)"
-    )
+    grid.add_argument("--cells-at-once", metavar="N", help="at most N cells in one program (default: no limit)")
     _add_settings(grid, groups=None, own=own)
     _add_processes(grid)
     grid.set_defaults(run=commands.grid)
 
     plan = parsers.add_parser(
         "plan",
-        help="tell what an experiment would take",
-        description="Tell memory, arithmetic and communication of an experiment without running it, for its own number "
-        "of clients and others. The last line is one JSON object.",
+        help="estimate the cost of an experiment",
+        description="Estimate memory, arithmetic and communication of an experiment without running it, for its own "
+        "number of clients and for others. The last line is one JSON object.",
         allow_abbrev=False,
     )
     _add_config(plan, "a run's config.json or a TOML file of settings")
     _add_settings(plan, groups=None, own=own)
     plan.add_argument("--memory", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
-    plan.add_argument("--flops", metavar="F", help="FLOP/s that all devices reach together, as in 20T, for the hours")
-    _add_target(plan, "instead of counting, compile")
+    plan.add_argument(
+        "--flops", metavar="F", help="FLOP/s that all devices reach together, such as 20T, to estimate hours"
+    )
+    _add_target(plan, "instead of estimating, compile")
     plan.set_defaults(run=commands.plan)
 
     export = parsers.add_parser(
         "export",
         help="write the model of a run as a file for PyTorch",
-        description="Write the newest global model of a run with the names of the published PyTorch code.",
+        description="Write the newest global model of a run, with the tensor names of the published PyTorch code.",
         allow_abbrev=False,
     )
     export.add_argument("run_dir", metavar="RUN_DIR", help="run directory, or one of its checkpoints")
-    export.add_argument("file", metavar="FILE", help="ends in .safetensors, or in .pt or .pth for a state dict")
-    export.add_argument("--force", action="store_true", help="overwrite FILE if it is there")
+    export.add_argument(
+        "file", metavar="FILE", help="file to write; ends in .safetensors, or in .pt or .pth for a state dict"
+    )
+    export.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
     export.set_defaults(run=commands.export)
 
     report = parsers.add_parser(
         "report",
-        help="a page, table or picture of runs",
+        help="write a page, table or picture of runs",
         description="Compare runs on one HTML page that needs no network: settings that differ, final and best metrics "
         "over seeds, curves, communication, and inside each run the classes and weights of clients and the confusion "
-        "matrix. Runs that differ only in their seed are one line. Unfinished runs are shown as far as they are.",
+        "matrix. Runs that differ only in their seed are one line. Unfinished runs are included.",
         allow_abbrev=False,
     )
     report.add_argument(
         "directories", metavar="DIR", nargs="+", help="a run directory, or one with runs anywhere below it"
     )
-    formats = "html, md (tables), csv (a line for each setting, full numbers) or png (curves of all, the first run)"
-    report.add_argument("--format", help=f"{formats}; default: what --out ends in, else html")
+    formats = (
+        "html, md (tables), csv (one line per setting, full precision) or png (all curves, details of the first run)"
+    )
+    report.add_argument("--format", help=f"{formats}; default: the ending of --out, or html")
     report.add_argument(
         "--out",
         metavar="FILE",
-        help="file to write or replace; ends as its format (default DIR/report.FORMAT, or report.FORMAT for many DIR)",
+        help="file to write or replace; ends in its format (default DIR/report.FORMAT; report.FORMAT for several DIR)",
     )
     report.set_defaults(run=commands.report)
 
     data = parsers.add_parser(
         "data",
         help="show a data set and its partition",
-        description="Show a data set, and who holds what for the given flags.",
+        description="Show a data set, and which client holds what under the given flags.",
         allow_abbrev=False,
     )
     data.add_argument("dataset", help=datasets_help())
     _add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
     _add_settings(data, groups=("method", "run"), only=("preset", "seed"))
-    data.add_argument("--figure", help="also draw the partition into this file (png, pdf or svg)")
-    data.add_argument("--export", help="also write the partition into this file (npz), as --partition-file reads it")
+    data.add_argument("--figure", help="also draw the partition to this file (png, pdf or svg)")
+    data.add_argument("--export", help="also write the partition to this npz file, for --partition-file")
     data.set_defaults(run=commands.data)
     return parser
 
 
 def _add_config(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--config", metavar="FILE", help=f"{what}; flags win over it")
+    parser.add_argument("--config", metavar="FILE", help=f"{what}; flags override it")
 
 
 def _add_target(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--target",
         metavar="DEVICE",
-        help=f"{what} for a device that need not be here ({', '.join(TARGETS)}): memory, chunk, and the least time by "
-        "its data sheet; needs its compiler, as jax[cuda12] or jax[tpu] bring it",
+        help=f"{what} for a device that need not be present ({', '.join(TARGETS)}), and show memory, chunk and the "
+        "least time by its data sheet; needs its compiler, from jax[cuda12] or jax[tpu]",
     )
 
 
 def _add_processes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("processes", "nothing is needed on clusters that JAX detects by itself")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, on every process")
-    group.add_argument("--num-processes", metavar="P", help="how many processes run this command")
-    group.add_argument("--process-id", metavar="I", help="which of them this is, from 0 on; process 0 alone writes")
+    group = parser.add_argument_group("processes", "not needed on clusters that JAX detects")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0; the same for every process")
+    group.add_argument("--num-processes", metavar="P", help="number of processes that run this command")
+    group.add_argument("--process-id", metavar="I", help="number of this process, from 0; only process 0 writes")
 
 
 def _add_settings(
@@ -266,9 +274,9 @@ def _add_settings(
     only: Sequence[str] | None = None,
     own: Sequence[Setting] = (),
 ) -> None:
-    """Adds a flag for every setting of the given groups; a flag that is not given leaves no trace.
+    """Adds a flag for every setting of the given groups, without a default.
 
-    With all groups, the settings of all methods are flags, too.
+    With all groups, it also adds the settings of all methods.
     """
     sections: dict[str, Any] = {}
     of_methods = [setting for method in METHODS.declarations.values() for setting in method.settings]
@@ -294,7 +302,7 @@ HELP = {
 
 
 def default_note(setting: Setting) -> str:
-    """A setting's default in brackets, with those that presets, data sets and methods have instead."""
+    """A setting's default in brackets, with the different defaults of presets, data sets and methods."""
     name = setting.name
     if setting.default is not None:
         usual = setting.default

@@ -1,4 +1,4 @@
-"""The settings that a command line means: those of its flags, which win over those of --config."""
+"""The settings of a command line: those of its flags, which override those of --config."""
 
 import argparse
 import re
@@ -87,7 +87,7 @@ def _over(
 
 
 def with_source(error: SettingError, arguments: argparse.Namespace) -> str:
-    """What is wrong, with the settings that it names and that are the file's, which the user may not have in mind."""
+    """The error, with the values that it names and that came from the file, which the user may not be aware of."""
     named = dict.fromkeys(word.replace("-", "_") for word in re.findall(r"--([a-z][a-z0-9-]*)", str(error)))
     stored = {name: arguments.from_file[name] for name in named if name in arguments.from_file}
     said = ", ".join(f"--{name.replace('_', '-')} {cut(str(value))}" for name, value in stored.items())

@@ -1,4 +1,4 @@
-"""A data set and its partition, for a reader."""
+"""Prints and draws a data set and its partition."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a change of some settings leaves of the others.
+"""Which settings keep their values when others change.
 
 Settings are a dictionary as config.json holds it. Its `given` lists the settings that were given by hand; without that
 record all were.

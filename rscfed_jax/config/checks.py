@@ -1,4 +1,4 @@
-"""Settings that are right alone but not together are refused here, before JAX is imported."""
+"""Refuses combinations of settings that do not work together, before JAX is imported."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ OF_A_DRAW = ("gamma", "classes_per_client", "partition_file", "labeled_gamma", "
 
 
 def check_together(config: "Config") -> None:
-    """Refuses settings that do not go together."""
+    """Refuses settings that cannot be combined."""
     _check_labels(config)
     _check_partition(config)
     if config.byzantine > config.clients:
@@ -27,13 +27,13 @@ def check_together(config: "Config") -> None:
         raise SettingError("subset_size", config.subset_size, f"must be from 1 to --clients {config.clients}")
     if config.samples == "unlabeled" and (config.labeled_clients == config.clients or config.labeled_fraction == 1):
         setting = "labeled_clients" if config.labeled_fraction is None else "labeled_fraction"
-        reason = f"leaves no unlabeled sample, on which --method {config.method} trains; must be less"
+        reason = f"leaves no unlabeled samples, which --method {config.method} needs; must be smaller"
         raise SettingError(setting, getattr(config, setting), reason)
     if config.labeled_batch_size is not None and config.labeled_fraction is None:
-        reason = "is for --labeled-fraction, which gives a client labeled and unlabeled samples"
+        reason = "needs --labeled-fraction, which gives every client labeled and unlabeled samples"
         raise SettingError("labeled_batch_size", config.labeled_batch_size, reason)
     if config.server_optimizer == "adam" and config.server_momentum == 1:
-        raise SettingError("server_momentum", 1, "Adam divides by its distance from 1; must be below 1")
+        raise SettingError("server_momentum", 1, "must be below 1, because Adam divides by one minus it")
     _check_aggregator(config)
     if config.method_file is not None:
         _check_method(config, config.method_file)
@@ -45,16 +45,18 @@ def _check_labels(config: "Config") -> None:
     if config.labels_at == "server":
         for name in ("labeled_clients", "labeled_fraction"):
             if (value := getattr(config, name)) is not None:
-                raise SettingError(name, value, "no client holds labels with --labels-at server; leave it out")
+                raise SettingError(
+                    name, value, "cannot be combined with --labels-at server, where no client holds labels"
+                )
         return
     if config.server_labels is not None:
-        raise SettingError("server_labels", config.server_labels, "is for --labels-at server")
+        raise SettingError("server_labels", config.server_labels, "needs --labels-at server")
     if config.labeled_fraction is not None:
         if config.labeled_clients is not None:
-            reason = "excludes --labeled-clients; give one of them"
+            reason = "cannot be combined with --labeled-clients; give only one"
             raise SettingError("labeled_fraction", config.labeled_fraction, reason)
         if config.labeled_fraction == 0:
-            raise SettingError("labeled_fraction", 0, "no client would hold a label; must be above 0, at most 1")
+            raise SettingError("labeled_fraction", 0, "no client would hold a label; must be above 0 and at most 1")
     elif config.labeled_clients == 0:
         raise SettingError("labeled_clients", 0, f"no client would hold a label; must be from 1 to {config.clients}")
     elif config.labeled_clients is not None and config.labeled_clients > config.clients:
@@ -77,16 +79,18 @@ def _check_partition(config: "Config") -> None:
     if config.classes_per_client is not None:
         for name in ("gamma", "partition_file"):
             if getattr(config, name) is not None:
-                reason = f"excludes --{name.replace('_', '-')}; give one of them"
+                reason = f"cannot be combined with --{name.replace('_', '-')}; give only one"
                 raise SettingError("classes_per_client", config.classes_per_client, reason)
     if config.labeled_gamma is None:
         return
     for name in ("classes_per_client", "partition_file"):
         if getattr(config, name) is not None:
-            reason = f"excludes --{name.replace('_', '-')}, which says who holds which samples, labeled or not"
+            reason = (
+                f"cannot be combined with --{name.replace('_', '-')}, which already decides who holds which samples"
+            )
             raise SettingError("labeled_gamma", config.labeled_gamma, reason)
     if config.labeled_fraction is None or config.labeled_fraction == 1:
-        reason = "needs a --labeled-fraction below 1, which says how many labeled samples there are to share out"
+        reason = "needs a --labeled-fraction below 1, which says how many labeled samples there are"
         raise SettingError("labeled_gamma", config.labeled_gamma, reason)
 
 
@@ -118,7 +122,7 @@ def _check_method(config: "Config", method: Declaration) -> None:
     given = config.given()
     for name, reason in method.get("REFUSES", {}).items():
         if name not in SETTINGS:
-            raise SettingError("method", method.path, f"its REFUSES name {name}, which is no setting")
+            raise SettingError("method", method.path, f"its REFUSES name {name}, which is not a setting")
         if given.get(name) not in (None, False, "off", SETTINGS[name].default):
             raise SettingError("method", config.method, str(reason))
     if method.get("STRONG_VIEW", False) and config.strong != "weak" and config.image_size < SMALLEST_STRONG_SIDE:
@@ -132,4 +136,4 @@ def _check_model(config: "Config", model: Declaration) -> None:
         raise SettingError("model", model.path, "its SMALLEST_SIDE and SIDE_MULTIPLE must be whole numbers")
     if config.image_size < least or config.image_size % multiple:
         sides = f"multiples of {multiple}" if multiple > 1 else "sides"
-        raise SettingError("image_size", config.image_size, f"{config.model} takes {sides} from {least} on")
+        raise SettingError("image_size", config.image_size, f"{config.model} takes {sides} of at least {least}")

@@ -1,4 +1,4 @@
-"""The settings of an experiment, resolved and checked. No JAX is imported here: a wrong value is refused at once."""
+"""The settings of an experiment, resolved and checked. Without JAX, so wrong values are refused at once."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings from a file: the config.json of a run, or a TOML file that a user wrote. Nothing in it is ever run."""
+"""Settings from a file: the config.json of a run, or a TOML file that a user wrote. Nothing in it is ever executed."""
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ class ConfigFile(NamedTuple):
     seeds: int | None
 
     def changed(self, changes: Mapping[str, Any], *, varied: Collection[str] = ()) -> dict[str, Any]:
-        """The settings with changes that win over the file; `varied` are the names of those that a grid decides.
+        """The settings with changes that override the file; `varied` names the settings that a grid decides.
 
         A Python file that is named here alone is refused: nothing but the user's own word makes a file run.
         """
@@ -43,7 +43,7 @@ class ConfigFile(NamedTuple):
     def check_no_grid(self) -> None:
         """Refuses a file that holds a grid where one experiment is meant."""
         if self.axes or self.seeds is not None:
-            raise self.refuse(f"[{GRID}] is for the command grid alone")
+            raise self.refuse(f"[{GRID}] works only with the command grid")
 
     def check_built_in(self, *, named: Collection[str]) -> None:
         """Refuses a run's method or network that is not built in, unless it is among those `named` anew."""
@@ -110,7 +110,7 @@ def _check(name: str, value: Any, setting: Setting, refuse: Refuse) -> None:
     if not setting.kind.accepts(value):
         raise refuse(f"{name} = {shown(value)}: must be {setting.kind.allowed}")
     if isinstance(value, str) and not value.isprintable():
-        raise refuse(f"{name} = {shown(value)}: must be without control characters")
+        raise refuse(f"{name} = {shown(value)}: must not contain control characters")
 
 
 def _axes(
@@ -124,10 +124,10 @@ def _axes(
         _check("seeds", seeds, SEEDS, refuse)
     for name, values in grid.items():
         if name == "seed":
-            raise refuse(f"{name} in [{GRID}]: seeds vary by seeds = N")
+            raise refuse(f"{name} in [{GRID}]: to vary the seed, give seeds = N")
         setting = _find(name, known, refuse)
         if name in settings:
-            raise refuse(f"{name} is both a setting and in [{GRID}]; give one of them")
+            raise refuse(f"{name} is both a setting and in [{GRID}]; give only one")
         if not isinstance(values, list) or not values:
             raise refuse(f"{name} = {shown(values)}: must be a list of values in [{GRID}], as in beta = [0, 100]")
         for value in values:
@@ -156,7 +156,7 @@ def _own_of_a_file(
 def _record(record: Any, known: Mapping[str, Setting], own: Mapping[str, Any], refuse: Refuse) -> list[str]:
     """The names of the settings that were given by hand."""
     if not isinstance(record, list) or not all(isinstance(name, str) for name in record):
-        raise refuse(f"{RECORD} = {shown(record)}: must be a list of settings' names")
+        raise refuse(f"{RECORD} = {shown(record)}: must be a list of names of settings")
     for name in record:
         if name not in own:
             _find(name, known, refuse)

@@ -1,4 +1,4 @@
-"""JSON and TOML files that anyone may have written: read in little time, or refused in a line."""
+"""JSON and TOML files from untrusted sources: read in bounded time, or refused in one line."""
 
 import json
 import stat
@@ -40,15 +40,17 @@ def read_document(path: Path, refuse: Refuse) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise refuse(f"is not UTF-8 text: byte {error.start}") from None
     except RecursionError:
-        raise refuse(f"is not {kind} that can be read: nested too deeply") from None
+        raise refuse(f"is not valid {kind}: nested too deeply") from None
     except ValueError as error:
-        raise refuse(f"is not {kind} that can be read: {cut(str(error), 100)}") from None
+        raise refuse(f"is not valid {kind}: {cut(str(error), 100)}") from None
 
 
 def _read_toml(text: str) -> dict[str, Any]:
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > LONGEST_LINE:
-            raise ValueError(f"line {number} is longer than {LONGEST_LINE:,} letters; break lists over several lines")
+            raise ValueError(
+                f"line {number} is longer than {LONGEST_LINE:,} characters; split long lists over several lines"
+            )
     return tomllib.loads(text)
 
 
@@ -63,7 +65,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name, value in pairs:
         if name in content:
-            raise ValueError(f"{cut(name)} is there twice")
+            raise ValueError(f"{cut(name)} appears twice")
         content[name] = value
     return content
 

@@ -1,4 +1,4 @@
-"""Files that are written as a whole, and where this program keeps what it can make again."""
+"""Files that are written atomically, and the location of the cache."""
 
 import contextlib
 import json

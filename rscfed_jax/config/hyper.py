@@ -1,4 +1,4 @@
-"""The numbers that a compiled program takes as arguments: changing them never compiles again."""
+"""The numbers that a compiled program takes as arguments: changing them never recompiles."""
 
 from typing import Any, NamedTuple
 

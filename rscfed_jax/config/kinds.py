@@ -1,4 +1,4 @@
-"""What a setting accepts: how its text is read, which values are right, and how both are said."""
+"""What a setting accepts: how its text is read, which values are valid, and how errors describe them."""
 
 import math
 import os
@@ -23,7 +23,7 @@ class SettingError(ValueError):
 
 
 class Kind(NamedTuple):
-    """How a setting's text is read, which values are right, and how both are said."""
+    """How a setting's text is read, which values are valid, and how errors describe them."""
 
     read: Callable[[str], Any]
     accepts: Callable[[Any], bool]
@@ -42,11 +42,11 @@ class Setting(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """How the command line calls it."""
+        """The name of its flag."""
         return "--" + self.name.replace("_", "-")
 
     def read(self, text: str) -> Any:
-        """The value that a text on the command line means."""
+        """Parses a text from the command line."""
         try:
             return self.kind.read(text)
         except (ValueError, KeyError, OverflowError):
@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
 
 
 def is_int(value: object) -> bool:
-    """Whether it is a whole number; True and False are none."""
+    """Whether it is a whole number; booleans do not count."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -121,7 +121,7 @@ SWITCH = Kind(
 
 
 def kind_of(allowed: str) -> Kind:
-    """The kind that a declaration's text means; a ValueError if it means none.
+    """The kind that a declaration's text describes; a ValueError if it describes none.
 
     Texts are like `0..1`, `0..`, `above 0`, `above 0..1`, `whole 1..9`, `true|false` and `one|other`.
     """

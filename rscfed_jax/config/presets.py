@@ -1,4 +1,4 @@
-"""Where paper and published code differ, a preset chooses; a setting given by hand wins over it.
+"""Presets choose between the paper and its published code; a setting given by hand overrides the preset.
 
 `paper`: the equations of the text and, where it is silent about a number, the authors' commands. `published`: the
 behaviour of the published code. `tuned`: `paper` with a smaller factor of the consistency loss, for short runs.

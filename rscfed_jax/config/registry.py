@@ -134,7 +134,7 @@ def literals_of(tree: ast.Module) -> dict[str, Any]:
                 literals[target.id] = ast.literal_eval(value)
             except (ValueError, TypeError):
                 if target.id in DECLARED:
-                    reason = f"line {statement.lineno}: {target.id} must be a literal, which is read without running it"
+                    reason = f"line {statement.lineno}: {target.id} must be a literal: the file is not run to read it"
                     raise ValueError(reason) from None
     return literals
 
@@ -170,7 +170,7 @@ def _read(room: Room, path: Path, *, foreign: bool) -> Declaration:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         place = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
-        raise refuse(f"is not a Python file that can be read: {place}") from None
+        raise refuse(f"is not a valid Python file: {place}") from None
     try:
         literals = literals_of(tree)
     except ValueError as error:
@@ -179,12 +179,12 @@ def _read(room: Room, path: Path, *, foreign: bool) -> Declaration:
     if foreign:
         if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
             raise refuse(
-                f"its name {name!r} must be of lower-case letters, digits and underscores, as in my_{room.setting}.py"
+                f"its name {name!r} must be lower-case letters, digits and underscores, as in my_{room.setting}.py"
             )
         if name in room.declarations:
             raise refuse(f"{name} is the name of a built-in {room.setting}; rename the file")
         if not any(isinstance(node, ast.FunctionDef) and node.name == room.function for node in tree.body):
-            raise refuse(f"has no {room.setting} in it: it must define a function {room.function}")
+            raise refuse(f"holds no {room.setting}: it must define a function {room.function}")
     declaration = Declaration(
         name, path, hashlib.sha256(source).hexdigest()[:16] if foreign else None, source, literals
     )
@@ -200,7 +200,7 @@ def _with_settings(declaration: Declaration, refuse: Any) -> Declaration:
             raise refuse(f"{literal} must be a dictionary")
         settings = tuple(_setting(declaration.name, name, parts, refuse) for name, parts in declared.items())
         if literal == "NUMBERS" and (words := [setting.name for setting in settings if setting.kind.read is str]):
-            raise refuse(f"{words[0]} is a choice of words: put it into CHOICES")
+            raise refuse(f"{words[0]} takes words, not numbers: put it into CHOICES")
         return settings
 
     if declaration.get("SAMPLES", SAMPLES[0]) not in SAMPLES:
@@ -215,7 +215,7 @@ def _with_settings(declaration: Declaration, refuse: Any) -> Declaration:
 
 def _setting(method: str, name: Any, parts: Any, refuse: Any) -> Setting:
     if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
-        raise refuse(f"the name {name!r} must be of lower-case letters, digits and underscores")
+        raise refuse(f"the name {name!r} must be lower-case letters, digits and underscores")
     if (
         not isinstance(parts, tuple)
         or len(parts) != 3

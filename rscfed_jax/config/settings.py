@@ -20,25 +20,25 @@ class Settings:
 
     dataset: str = _setting("fashion", TEXT, "data set", "data")
     data_dir: str | None = _setting(
-        None, PATH, "the folder that holds the data set (default: data; npz: and folder: the current one)", "data"
+        None, PATH, "folder that holds the data set (default: data; for npz: and folder: the current folder)", "data"
     )
     download: bool = _setting(
-        False, SWITCH, "fetch the files of svhn, cifar10 or cifar100 into --data-dir if they are not there", "data"
+        False, SWITCH, "fetch the files of svhn, cifar10 or cifar100 into --data-dir if they are missing", "data"
     )
     download_from: str = _setting(
         "official",
         one_of("official", "tfds"),
-        "where --download gets a data set: the authors' server, or TFDS, which needs TensorFlow to prepare it",
+        "source of --download: the authors' server, or TFDS, which needs TensorFlow to prepare the data set",
         "data",
     )
     split: str = _setting(
-        "lesion", one_of("lesion", "image"), "isic2018: split by lesion, or image by image as the paper", "data"
+        "lesion", one_of("lesion", "image"), "isic2018: split by lesion, or by image as in the paper", "data"
     )
-    image_size: int = _setting(None, whole(4), "side of the model's input", "data")
+    image_size: int = _setting(None, whole(4), "side of the model's input, in pixels", "data")
     resize: int = _setting(
         None,
         whole(4),
-        "side to which training images are resized before the random crop",
+        "side to which training images are resized before the random crop, in pixels",
         "data",
     )
     train_fraction: float = _setting(
@@ -47,8 +47,8 @@ class Settings:
     validation: float = _setting(
         0.0,
         number(0, 0.9),
-        "evaluate on this part of the training samples, which no client then holds, instead of the test set: "
-        "for choosing settings",
+        "evaluate on this fraction of the training samples, which no client then holds, instead of on the test set; "
+        "use it to choose settings",
         "data",
     )
 
@@ -56,52 +56,52 @@ class Settings:
     labels_at: str = _setting(
         "clients",
         one_of("clients", "server"),
-        "who holds the labels: clients, or the server, which then has a data set of its own and trains on it",
+        "who holds the labels: clients, or the server, which then has its own data and trains on it",
         "federation",
     )
     server_labels: int | None = _setting(
         None,
         or_word(whole(1), None),
-        "with --labels-at server: labeled samples of each class that the server holds (default 25)",
+        "with --labels-at server: number of labeled samples of each class at the server (default 25)",
         "federation",
     )
     labeled_clients: int | None = _setting(
-        None, or_word(whole(0), None), "how many clients hold labels (default 1)", "federation"
+        None, or_word(whole(0), None), "number of clients that hold labels (default 1)", "federation"
     )
     labeled_choice: str = _setting(
         None,
         or_word(one_of("most-classes", "first", "random"), None),
-        "which clients hold labels (default most-classes; first for a partition file)",
+        "which clients hold labels (default most-classes; with a partition file: first)",
         "federation",
     )
     labeled_fraction: float | None = _setting(
         None,
         or_word(number(0, 1), None),
-        "give every client this part of its labels, instead of --labeled-clients",
+        "give every client this fraction of its labels, instead of --labeled-clients",
         "federation",
     )
     labeled_gamma: float | str | None = _setting(
         None,
         or_word(or_word(number(above=0), "iid"), None),
-        "with --labeled-fraction: draw the labeled samples from all clients' together and share them out by a "
-        "Dirichlet distribution of their own, --gamma being for the unlabeled ones",
+        "with --labeled-fraction: pool the labeled samples and divide them by a Dirichlet distribution with this "
+        "concentration; --gamma then applies to the unlabeled samples only",
         "federation",
     )
     partition: str = _setting(
         None,
         or_word(one_of("drawn", "natural"), None),
-        "who holds which samples: as drawn by the flags below, or as the data set itself says "
+        "who holds which samples: drawn according to the flags below, or as the data set says "
         "(default: natural for npz: and folder: data that name their clients)",
         "federation",
     )
     gamma: float | str | None = _setting(
         None,
         or_word(or_word(number(above=0), "iid"), None),
-        "Dirichlet concentration: smaller means more different clients (default 0.8)",
+        "Dirichlet concentration; the smaller, the more clients differ (default 0.8)",
         "federation",
     )
     classes_per_client: int | None = _setting(
-        None, or_word(whole(1), None), "give every client samples of N classes only, instead of --gamma", "federation"
+        None, or_word(whole(1), None), "give every client samples of only N classes, instead of --gamma", "federation"
     )
     min_client_size: int = _setting(
         10, whole(1), "redraw the partition until every client has at least N samples", "federation"
@@ -109,7 +109,7 @@ class Settings:
     partition_file: str | None = _setting(
         None,
         PATH,
-        "npz with index arrays client_0, client_1, ..., or a published .pth file, instead of a random partition",
+        "npz file with index arrays client_0, client_1, ..., or a published .pth file, instead of a drawn partition",
         "federation",
     )
 
@@ -123,7 +123,7 @@ class Settings:
     conv: str = _setting(
         "auto",
         one_of("auto", "matmul", "plain"),
-        "form of the convolution; auto: matmul on CPU, plain elsewhere",
+        "form of the convolution; auto: matmul on CPU, the faster one elsewhere",
         "model",
     )
     init_from: str | None = _setting(None, PATH, "run directory or model file to start from", "model")
@@ -132,54 +132,61 @@ class Settings:
     sampling: str = _setting(
         "own",
         one_of("own", *SAMPLES),
-        "who takes part in a round: as the method says, --subsets of --subset-size clients, all clients, or those that "
-        "hold labeled or unlabeled samples",
+        "who takes part in a round: the method's choice, --subsets of --subset-size clients, all clients, or clients "
+        "with labeled or with unlabeled samples",
         "method",
     )
     aggregator: str = _setting(
         "own",
         one_of("own", *AGGREGATORS),
-        "how the models of a subset become one: as the method says, by data amount, by RSCFed's distances, or robustly",
+        "how the models of a subset are combined: the method's rule, mean by data amount, RSCFed's distances (dma), "
+        "or a robust rule",
         "method",
     )
     assumed_attackers: int = _setting(
-        1, whole(0), "corrupted models in a subset that trimmed_mean, krum and multi_krum are to withstand", "method"
+        1,
+        whole(0),
+        "number of corrupted models in a subset that trimmed_mean, krum and multi_krum should withstand",
+        "method",
     )
     preset: str = _setting(
         "paper",
         one_of(*PRESETS),
-        "the paper's equations, the published code's choices, or the paper's with a smaller --lambda-u",
+        "the paper's equations, the choices of the published code, or the paper's equations with a smaller --lambda-u",
         "method",
     )
-    subsets: int = _setting(3, whole(1), "subsets per round, M", "method")
+    subsets: int = _setting(3, whole(1), "number of subsets per round, M", "method")
     subset_size: int = _setting(
-        None, whole(1), "clients in a subset, K (default 5, or all clients if they are fewer)", "method"
+        None, whole(1), "clients per subset, K (default 5, or all clients if there are fewer)", "method"
     )
     repeat: str = _setting(
         None,
         one_of("retrain", "sequential", "share"),
-        "a client in several subsets is trained anew for each, one after the other, or once for all",
+        "a client in several subsets trains for each from the same state, for each in sequence, or once for all",
         "method",
     )
     beta: float = _setting(None, number(0), "how fast a client's weight falls with its distance", "method")
     beta_labeled: float = _setting(
-        None, number(0), "beta of a subset that holds a labeled client (paper: the same as --beta)", "method"
+        None, number(0), "beta of a subset with a labeled client (paper: the same as --beta)", "method"
     )
     distance: str = _setting(
-        None, one_of("l2", "sum"), "one norm over all parameters, or the sum of each tensor's norm", "method"
+        None, one_of("l2", "sum"), "one norm over all parameters, or the sum of the norms of all tensors", "method"
     )
     labeled_share: float | str = _setting(
-        None, or_word(number(0, 1), "off"), "weight that the labeled clients of a subset have together", "method"
+        None, or_word(number(0, 1), "off"), "total weight of the labeled clients of a subset", "method"
     )
     labeled_multiplier: float = _setting(
-        None, number(above=0), "factor on labeled data amounts, and once more after the distance", "method"
+        None,
+        number(above=0),
+        "factor on the data amounts of labeled clients, applied before and again after the distance",
+        "method",
     )
-    warmup_rounds: int = _setting(None, whole(0), "rounds on the labeled clients alone, before round 1", "method")
+    warmup_rounds: int = _setting(None, whole(0), "rounds with only the labeled clients, before round 1", "method")
 
     server_optimizer: str = _setting(
         "none",
         one_of("none", "momentum", "adam"),
-        "how the server follows the mean of the models: it takes it, or steps toward it with momentum or Adam",
+        "how the server uses the mean of the models: it adopts it, or steps toward it with momentum or Adam",
         "server",
     )
     server_lr: float = _setting(
@@ -187,13 +194,13 @@ class Settings:
     )
     server_momentum: float = _setting(0.9, number(0, 1), "momentum of --server-optimizer, Adam's beta 1", "server")
 
-    local_epochs: int = _setting(1, whole(1), "epochs of a client's training in a round", "local training")
+    local_epochs: int = _setting(1, whole(1), "epochs that a client trains in a round", "local training")
     batch_size: int = _setting(None, whole(1), "samples in a local step", "local training")
     labeled_batch_size: int | None = _setting(
         None,
         or_word(whole(1), None),
         "with --labeled-fraction: N labeled samples in a step, beside --batch-size unlabeled ones "
-        "(default: mixed as they come)",
+        "(default: one mixed batch)",
         "local training",
     )
     lr_labeled: float = _setting(None, number(0), "learning rate of labeled clients", "local training")
@@ -201,12 +208,12 @@ class Settings:
     cosine_rounds: int = _setting(
         0,
         whole(0),
-        "let learning rates fall to zero in N rounds, along a cosine; 0: keep them constant",
+        "decrease learning rates to zero along a cosine in N rounds; 0: keep them constant",
         "local training",
     )
     momentum: float = _setting(0.9, number(0, 1), "momentum of SGD, kept per client", "local training")
     weight_decay: float = _setting(5e-4, number(0), "L2 weight decay, added to the gradient", "local training")
-    clip_norm: float = _setting(5.0, number(above=0), "largest global norm of a gradient", "local training")
+    clip_norm: float = _setting(5.0, number(above=0), "clip gradients to this global norm", "local training")
     prox_mu: float = _setting(
         0.0, number(0), "factor of FedProx's term, half the squared distance from the global model", "local training"
     )
@@ -220,13 +227,13 @@ class Settings:
     ema: float = _setting(
         None,
         number(0, 1),
-        "factor by which a teacher keeps itself in a step",
+        "decay of the teacher's moving average in a step",
         "local training",
     )
     ema_warmup: bool = _setting(
         None,
         SWITCH,
-        "let a teacher follow faster in a client's first steps: min(1 - 1/(step + 1), ema)",
+        "let a teacher follow faster in a client's first steps, with min(1 - 1/(step + 1), ema)",
         "local training",
     )
     teacher_init: str = _setting(
@@ -239,7 +246,7 @@ class Settings:
     strong: str = _setting(
         "randaugment",
         one_of("randaugment", "torchssl", "weak"),
-        "strong view, for methods that have one: RandAugment as in FixMatch or in TorchSSL, or only another weak view",
+        "strong view, for methods that have one: RandAugment as in FixMatch or as in TorchSSL, or a second weak view",
         "local training",
     )
     flip: bool = _setting(None, SWITCH, "also flip images left to right, with probability 1/2", "local training")
@@ -247,8 +254,8 @@ class Settings:
     client_state: str = _setting(
         "kept",
         one_of("kept", "fresh"),
-        "clients keep teacher and momentum between selections, or begin anew from the global model each time, so that "
-        "memory does not grow with their number",
+        "clients keep teacher and momentum between selections, or start from the global model each time, so that "
+        "memory does not grow with the number of clients",
         "local training",
     )
 
@@ -257,19 +264,19 @@ class Settings:
     attackers: str = _setting(
         "unlabeled-first",
         one_of("unlabeled-first", "labeled-first", "largest-first"),
-        "which clients they are: without labels, with labels or with most samples, and of equals the last",
+        "which clients attack: those without labels, with labels or with the most samples first; ties go to the last",
         "faults",
     )
     attack: str = _setting(
         "sign-flip",
         one_of("noise", "sign-flip", "scale"),
-        "what they send: the global model plus noise, their step backwards, or a multiple of their step",
+        "what attackers send: the global model plus noise, their step backwards, or a multiple of their step",
         "faults",
     )
     attack_scale: float = _setting(
         None,
         number(above=0),
-        "strength of --attack: deviation of the noise, or factor of the step (default 1; for scale 10)",
+        "strength of --attack: deviation of the noise, or factor of the step (default 1; for scale: 10)",
         "faults",
     )
 
@@ -277,20 +284,22 @@ class Settings:
     eval_every: int = _setting(1, whole(1), "evaluate every N rounds", "run")
     checkpoint_every: int = _setting(10, whole(1), "save the state every N rounds, and at the end", "run")
     seed: int = _setting(0, whole(0), "seed of partition, initial model, sampling and augmentation", "run")
-    chunk: int | str = _setting("auto", or_word(whole(1), "auto"), "clients trained at once on a device by vmap", "run")
+    chunk: int | str = _setting(
+        "auto", or_word(whole(1), "auto"), "clients trained at once on a device, by vmap", "run"
+    )
     devices: int | str = _setting("auto", or_word(whole(1), "auto"), "devices that share the clients of a round", "run")
     dtype: str = _setting("float32", one_of("float32", "bfloat16"), "number format of the model's computation", "run")
     precision: str = _setting(
         "default",
         one_of("default", "highest"),
-        "of products in training: the device's own (TF32 on newer GPUs, bfloat16 on TPUs) or full float32",
+        "precision of products in training: the device's own (TF32 on newer GPUs, bfloat16 on TPUs) or full float32",
         "run",
     )
     gpu_graphs: bool = _setting(
         False,
         SWITCH,
-        "keep the loops of a round in one CUDA graph, so that the host does not wait in every step (GPUs only; no "
-        "device has run it yet)",
+        "keep the loops of a round in one CUDA graph, so that the host does not wait in every step (GPUs only; not yet "
+        "tried on a device)",
         "run",
     )
 

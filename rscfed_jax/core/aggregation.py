@@ -25,7 +25,7 @@ class Members(NamedTuple):
     sizes: Array  # [K] data amounts
     labeled: Array  # [K] bool
     healthy: Array  # [K] bool: the client answered with a finite model
-    news: dict[str, Array] = {}  # noqa: RUF012 - [K, ...] what the clients told, of the shapes that the method declares
+    news: dict[str, Array] = {}  # noqa: RUF012 - [K, ...] what the clients reported, of the shapes that the method declares
 
 
 class Consensus(NamedTuple):

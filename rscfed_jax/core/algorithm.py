@@ -1,4 +1,4 @@
-"""All that is static about a round."""
+"""The static description of a round."""
 
 from dataclasses import dataclass
 

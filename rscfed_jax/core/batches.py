@@ -1,4 +1,4 @@
-"""From a client's samples to batches: what it holds, in which order, in which views, and what `prepare` says of it."""
+"""From a client's samples to batches: which samples, in which order and views, and what `prepare` decides."""
 
 from collections.abc import Callable
 from functools import partial
@@ -151,7 +151,7 @@ class Batches(NamedTuple):
 
 
 def in_batches(samples: Array, size: int) -> Array:
-    """How many batches of `size` hold so many samples, the last short one included."""
+    """How many batches of `size` hold this many samples, including a short last one."""
     return (samples + size - 1) // size
 
 

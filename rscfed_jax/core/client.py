@@ -139,7 +139,7 @@ def log_shares(class_counts: Array) -> Array:
 def train_step(
     algorithm: Algorithm, model: Model, client: ClientState, step: Step, learning_rate: Array, hyper: Hyper
 ) -> tuple[Model, ClientState, Told]:
-    """One step of SGD on the student, then the teacher follows; also returns what the objective told."""
+    """One step of SGD on the student, then the teacher follows; also returns what the objective reported."""
     params = model["params"]
     if algorithm.with_teacher:
         step = step._replace(teacher=client.teacher)

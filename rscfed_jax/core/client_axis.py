@@ -75,10 +75,12 @@ class ClientAxis:
             if most < number and number % grid_devices == 0:
                 number = max(most // grid_devices, 1) * grid_devices
         if number > len(there):
-            raise SettingError("devices", devices, f"must be from 1 to {len(there)}, the devices that JAX sees here")
+            raise SettingError(
+                "devices", devices, f"must be from 1 to {len(there)}, the number of devices that JAX sees"
+            )
         used = there[:number]
         if len({device.process_index for device in used}) < jax.process_count():
-            raise SettingError("devices", devices, f"must be auto or {len(there)}: every process needs one of its own")
+            raise SettingError("devices", devices, f"must be auto or {len(there)}: every process needs its own device")
         if len(used) % grid_devices:
             raise SettingError("grid_devices", grid_devices, f"must divide the number of devices, {len(used)}")
         if isinstance(chunk, str):

@@ -1,4 +1,4 @@
-"""What a method is made of. Most methods bring two or three parts; the rest have defaults.
+"""The parts of a method. Most methods define two or three of them; the rest have defaults.
 
 Every part is a function of a module or a frozen dataclass with `__call__`: a `Method` is static and hashable, and equal
 methods share one compiled program. A part that a method does not bring costs nothing in the program.
@@ -47,9 +47,9 @@ class Mixed:
 
 @dataclasses.dataclass(frozen=True)
 class Separate:
-    """Batches of so many labeled and so many unlabeled samples, in this order; the labeled ones come again and again.
+    """Batches of `labeled` labeled and `unlabeled` unlabeled samples, in this order; labeled samples repeat.
 
-    An epoch is over when each unlabeled sample was there once; without any, when each labeled one was.
+    An epoch ends when each unlabeled sample was used once or, without unlabeled samples, each labeled one.
     """
 
     labeled: int

@@ -1,4 +1,4 @@
-"""How numbers move: a client's SGD by PyTorch's rules, the teacher that follows it (equation 4), the server's steps."""
+"""Updates: a client's SGD by PyTorch's rules, the teacher that follows it (equation 4), the server's steps."""
 
 from collections.abc import Callable
 

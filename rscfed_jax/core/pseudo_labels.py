@@ -1,4 +1,4 @@
-"""Parts that methods with pseudo-labels share: which label a model is sure of, and the loss on those that are kept."""
+"""Parts that methods with pseudo-labels share: confident labels, and the loss on the ones that are kept."""
 
 import flax.linen as nn
 import jax

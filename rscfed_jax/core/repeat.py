@@ -1,4 +1,4 @@
-"""What becomes of a client that several subsets of one round have drawn.
+"""What happens to a client that several subsets of a round draw.
 
 Each strategy maps subsets [M, K] and the number of clients to the work of the round, in waves: the slots of a wave run
 at once, and a client's state moves on from wave to wave.

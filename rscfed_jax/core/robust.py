@@ -1,4 +1,4 @@
-"""Robust aggregators: what a subset agrees on though some of its members send corrupted models.
+"""Robust aggregators: what a subset agrees on although some of its members send corrupted models.
 
     median, trimmed_mean    Yin, Chen, Ramchandran, Bartlett. ICML 2018. https://arxiv.org/abs/1803.01498
     krum, multi_krum        Blanchard, El Mhamdi, Guerraoui, Stainer. NeurIPS 2017. https://arxiv.org/abs/1703.02757

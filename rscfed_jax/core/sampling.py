@@ -1,6 +1,6 @@
 """Who takes part in a round: samplers are small static objects that map a key to [M, K] client ids.
 
-`slots` tells without drawing how often each client takes part on average: plans and time estimates ask it.
+`slots` gives, without drawing, how often each client takes part on average: plans and time estimates ask it.
 
 With `--labels-at server` the last of the N holders of data is the server. `server_joins` says whether it is in every
 subset, or in none because it trains after them, in the second phase of the round; None: all N are clients.

@@ -53,7 +53,7 @@ OF_A_CELL: Any = FederatedData(*(None if name in SHARED_BY_CELLS else 0 for name
 
 
 class Broadcast(NamedTuple):
-    """What the server tells every client of a round."""
+    """What the server sends to every client of a round."""
 
     key: Array
     model: Model  # the global model
@@ -91,7 +91,7 @@ class Trained(NamedTuple):
 
     model: Model
     losses: Losses
-    news: dict[str, Array]  # what the method's clients tell the server; empty for most
+    news: dict[str, Array]  # what the method's clients report to the server; empty for most
     judged: Array | None  # [classes, 3] samples without a label by their true class: seen, kept, labeled right
     healthy: Array  # bool: the client answered with a finite model
     answered: Array  # bool
@@ -112,7 +112,7 @@ class State(NamedTuple):
 
 
 class RoundReport(NamedTuple):
-    """What a round tells about itself."""
+    """What a round reports."""
 
     subsets: Array  # [M, K] client ids
     weights: Array  # [M, K] of each model in its subset

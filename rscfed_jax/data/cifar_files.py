@@ -47,7 +47,7 @@ def load_cifar(config: Config, layout: Layout) -> Dataset:
         return _read(config, layout, 0, folder / layout.published.name)
     wanted = f"{' or '.join(layout.archives)} (packed or unpacked)"
     size = f"{layout.published.size / 1e6:.0f} MB"
-    ways = f", or let --download do it ({size}); a prepared TFDS {config.dataset} is read, too"
+    ways = f", or use --download ({size}); a prepared TFDS {config.dataset} also works"
     raise not_found(config, wanted, source=f"{SOURCE}/cifar.html", also=ways)
 
 

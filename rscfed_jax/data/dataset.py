@@ -119,9 +119,9 @@ def check_clients(clients: np.ndarray, count: int, refuse: Refuse) -> np.ndarray
     if clients.shape != (count,):
         raise refuse(f"train_clients must be one client per image ({count}), not of shape {clients.shape}")
     if clients.dtype.kind not in "iuUS":
-        raise refuse(f"train_clients must be whole numbers or texts, not {clients.dtype}")
+        raise refuse(f"train_clients must be whole numbers or strings, not {clients.dtype}")
     if clients.dtype.kind == "i" and clients.min() < 0:
-        raise refuse(f"train_clients must be whole numbers from 0 on, but holds {clients.min()}")
+        raise refuse(f"train_clients must be non-negative whole numbers, but holds {clients.min()}")
     return clients
 
 

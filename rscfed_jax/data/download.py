@@ -1,4 +1,4 @@
-"""The published files of a data set, fetched with pooch: resumed, compared with their checksum, never half there."""
+"""Published files, fetched with pooch: resumed, compared with their checksums, never incomplete."""
 
 import contextlib
 import fcntl
@@ -80,9 +80,9 @@ def _fetch(config: Config, missing: Sequence[Published], folder: Path) -> None:
     except requests.RequestException as error:
         if isinstance(error, requests.ConnectionError) and not transfer.done:
             raise refuse(f"no connection to the server ({type(error).__name__})") from None
-        raise refuse(f"it broke off after {transfer.done / 1e6:.1f} of {file.size / 1e6:.1f} MB") from None
+        raise refuse(f"the connection was lost after {transfer.done / 1e6:.1f} of {file.size / 1e6:.1f} MB") from None
     except ValueError:  # pooch's, of a checksum that differs
-        raise refuse(f"what the server sends is another file, its md5 is not {file.md5}") from None
+        raise refuse(f"the server sent a different file; its md5 is not {file.md5}") from None
     except OSError as error:
         reason = f"{file.name} cannot be written there: {error.strerror or error}"
         raise SettingError("data_dir", folder, reason) from None
@@ -165,7 +165,7 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def _workplace(file: Published, folder: Path) -> Iterator[Path]:
-    """A directory for a download under way, of one process at a time; a process that was killed may have left it."""
+    """A directory for an unfinished download, of one process at a time; a killed process may have left it behind."""
     place = folder / f".{file.name}.part"
     # The process that had it before removes it, perhaps between two of these steps.
     while (handle := _opened(place)) is None or not _locked(handle, place, file.name):

@@ -1,4 +1,4 @@
-"""Labeled samples that are drawn before the clients get theirs: for the server, or as a pool to share out."""
+"""Labeled samples that are drawn before the clients get theirs: for the server, or as a pool to divide."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Data sets by name: each is a file in `loaders`, which is run only when its data set is asked for."""
+"""Data sets by name: each is a file in `loaders`, which is imported only when its data set is needed."""
 
 from typing import Any
 

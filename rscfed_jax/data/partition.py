@@ -83,7 +83,7 @@ def _check_enough(labels: np.ndarray, clients: int, min_size: int) -> None:
     if len(labels) // clients < min_size:
         most = len(labels) // clients
         raise SettingError(
-            "min_client_size", min_size, f"{len(labels)} samples over {clients} clients are at most {most} each"
+            "min_client_size", min_size, f"{len(labels)} samples for {clients} clients are at most {most} each"
         )
 
 
@@ -117,7 +117,7 @@ def load_partition(path: str, clients: int, total: int) -> list[np.ndarray]:
     samples = [arrays[f"client_{client}"] for client in range(clients)]
     for client, part in enumerate(samples):
         if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
-            raise refuse(f"client_{client} must be a list of sample indices, not empty")
+            raise refuse(f"client_{client} must be a non-empty list of sample indices")
         if part.min() < 0 or part.max() >= total:
             raise refuse(f"client_{client} holds index {part.max()}, allowed are 0 to {total - 1}")
     used, counts = np.unique(np.concatenate(samples), return_counts=True)

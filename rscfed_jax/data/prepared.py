@@ -1,4 +1,4 @@
-"""Data sets that TensorFlow Datasets (TFDS) has prepared; those in array_record need no TensorFlow to be read."""
+"""Data sets that TensorFlow Datasets (TFDS) has prepared; reading array_record needs no TensorFlow."""
 
 import os
 from pathlib import Path

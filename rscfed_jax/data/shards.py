@@ -34,7 +34,7 @@ def shard_partition(
         raise refuse(f"must be from 1 to the {len(present)} classes of the training set")
     if clients * classes_per_client < len(present):
         least = -(-len(present) // clients)
-        raise refuse(f"--clients {clients} would leave classes to nobody; must be at least {least}")
+        raise refuse(f"--clients {clients} would leave classes without a client; must be at least {least}")
     held = deal_classes(len(present), clients, classes_per_client, rng)
     parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label, holders in zip(present, held.T, strict=True):

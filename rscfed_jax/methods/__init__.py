@@ -1,1 +1,1 @@
-"""Federated methods: one file each, found by its name. A file with a function `method` is a method."""
+"""Federated methods: one file each, found by name. A file with a function `method` is a method."""

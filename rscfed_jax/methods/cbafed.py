@@ -132,7 +132,7 @@ def sent_model(network: nn.Module, model: Model) -> Model:
 
 
 def blend_locally(pause: Pause, model: Model, record: Model, hyper: Hyper) -> tuple[Model, Model]:
-    """A labeled client goes on from a mixture with the model of some epochs before."""
+    """A labeled client continues from a mixture with its model of some epochs before."""
     own = hyper.own
     due = pause.labeled & (pause.epoch > 0) & (pause.epoch % own["local_every"] == 0) & (own["local_residual"] > 0)
     model = choose(due, blended(record, model, own["local_keep"]), model)
@@ -145,7 +145,7 @@ def blended(record: Model, model: Model, keep: Array) -> Model:
 
 
 def classes_told(network: nn.Module) -> dict[str, News]:
-    """A client tells how many samples of each class it trained on."""
+    """A client reports how many samples of each class it trained on."""
     return {"classes": Sum((network.classes,))}
 
 
@@ -160,7 +160,7 @@ def nothing_counted(network: nn.Module, model: Model) -> Memory:
 
 
 def serve(server: Server, members: Members, hyper: Hyper) -> tuple[Model, Memory]:
-    """The mean, every few rounds blended with an earlier global model, and the classes told in this round."""
+    """The mean, every few rounds blended with an earlier global model, and the classes reported in this round."""
     own, memory = hyper.own, server.memory
     told = jnp.where(members.healthy[..., None], members.news["classes"], 0)
     counts = jnp.sum(told, axis=(0, 1)).astype(memory.counts.dtype)

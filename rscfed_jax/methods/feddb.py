@@ -1,4 +1,4 @@
-"""FedDB: pseudo-labels and averages freed of the classes that a model prefers.
+"""FedDB: pseudo-labels and averages corrected for the classes that a model prefers.
 
 Zhu et al. Estimating before debiasing: a Bayesian approach to detaching prior bias in federated semi-supervised
 learning. IJCAI 2024. https://arxiv.org/abs/2405.19789
@@ -120,7 +120,7 @@ def debiased(logits: Array, preference: Array, *, threshold: Array) -> PseudoLab
 def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
     """Cross-entropy on visible labels, and on strong views over the kept debiased labels.
 
-    The mean prediction follows that of the kept samples; each change is told, so that their sum is all its change.
+    The mean prediction follows that of the kept samples; each change is reported, and their sum is the whole change.
     """
     batch, own = step.batch, hyper.own
     if step.teacher is None:
@@ -142,7 +142,7 @@ def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Ar
 
 
 def preference_told(network: nn.Module) -> dict[str, News]:
-    """A client tells its mean prediction: the sums of the round's start, and its change in training."""
+    """A client reports its mean prediction: the sums of the round's start, and its change in training."""
     return {"predicted": Sum((network.classes,)), "unlabeled": Sum(), "change": Sum((network.classes,))}
 
 

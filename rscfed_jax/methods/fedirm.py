@@ -55,7 +55,7 @@ def method(config: Config) -> Method:
 
 
 def relations(network: nn.Module) -> dict[str, News]:
-    """A client tells its class-relation matrix, the mean over its batches."""
+    """A client reports its class-relation matrix, the mean over its batches."""
     return {"relations": Mean((network.classes, network.classes))}
 
 
@@ -95,7 +95,7 @@ def symmetric_divergence(one: Array, other: Array) -> Array:
 
 
 def ramp(round_: Array, *, rounds: Array) -> Array:
-    """How much the unlabeled losses count in a round: it grows to 1 in so many rounds."""
+    """The weight of the unlabeled losses in a round; it grows to 1 in `rounds` rounds."""
     return jnp.exp(-5 * (1 - jnp.clip(round_ / rounds, 0, 1)) ** 2)
 
 

@@ -1,4 +1,4 @@
-"""From a config to its method: the file that it names is run, and what the file leaves out is filled in."""
+"""Builds the method of a config: runs the file that it names, and fills in the parts that the file leaves out."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping

@@ -128,7 +128,7 @@ def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Ar
 
 
 def similarities_told(network: nn.Module) -> dict[str, News]:
-    """A client tells, by class, the similarities of its confident samples to the anchor, and their number."""
+    """A client reports, by class, the similarities of its confident samples to the anchor, and their number."""
     return {"similar": Sum((network.classes,)), "confident": Sum((network.classes,))}
 
 

@@ -1,4 +1,4 @@
-"""SemiFL: clients train on labels of the global model, then the holder of labels trains on from their mean.
+"""SemiFL: clients train on labels of the global model, then the holder of labels continues training from their mean.
 
 Diao, Ding, Tarokh. SemiFL: semi-supervised federated learning for unlabeled clients with alternate training.
 NeurIPS 2022. https://arxiv.org/abs/2106.01432
@@ -54,7 +54,7 @@ def method(config: Config) -> Method:
 
 
 def kept_count(network: nn.Module) -> dict[str, News]:
-    """A client tells how many samples it trained on."""
+    """A client reports how many samples it trained on."""
     del network
     return {"kept": Sum()}
 

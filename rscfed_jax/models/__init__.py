@@ -1,1 +1,1 @@
-"""Networks of the clients: one file each, found by its name. A file with a function `network` is a network."""
+"""Networks of the clients: one file each, found by name. A file with a function `network` is a network."""

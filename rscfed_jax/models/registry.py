@@ -1,4 +1,4 @@
-"""From a config to its network: the file that it names is run, and the network is tried on images of the right size."""
+"""Builds the network of a config: runs the file that it names, and tries the network on images of the right size."""
 
 import re
 from functools import partial

@@ -1,1 +1,1 @@
-"""The host around the compiled program: builds it, drives its rounds, runs many of them, and tells the user."""
+"""The host around the compiled program: builds it, runs its rounds, runs many programs, and reports to the user."""

@@ -41,7 +41,7 @@ class Simulation(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """A method and a network that were given as objects; None: those that the config names."""
+    """A method and a network that were given as objects; None means the one that the config names."""
 
     method: Method | None = None
     network: nn.Module | None = None
@@ -71,9 +71,7 @@ class Objects(NamedTuple):
         """The method to run."""
         method = method_of(config) if self.method is None else with_settings(self.method, config)
         if method.sample is None:
-            raise SettingError(
-                "method", method.name, "says neither who takes part (sample=) nor has a file with SAMPLES"
-            )
+            raise SettingError("method", method.name, "must say who takes part: give sample=, or a file with SAMPLES")
         return method
 
     def network_of(self, config: Config, classes: int, *, conv: str | None = None) -> nn.Module:
@@ -160,10 +158,10 @@ def build_cells(
     """
     for config, federation in zip(configs, federations, strict=True):
         if (held := len(federation.samples[: federation.server])) != config.clients:
-            raise SettingError("clients", config.clients, f"must be that of the federation, which has {held}")
+            raise SettingError("clients", config.clients, f"must be {held}, as in the federation")
         if federation.server != config.server:
             at = "clients" if federation.server is None else "server"
-            raise SettingError("labels_at", config.labels_at, f"must be that of the federation, which is {at}")
+            raise SettingError("labels_at", config.labels_at, f"must be {at}, as in the federation")
     padding = -len(configs) % grid_devices
     configs = [*configs, *[configs[-1]] * padding]
     federations = [*federations, *[federations[-1]] * padding]
@@ -171,7 +169,7 @@ def build_cells(
     method, network = objects.method_of(config), objects.network_of(config, dataset.classes, conv=conv)
     model = model_like(network, config, dataset.classes)
     if method.features and feature_size(network, config) is None:
-        reason = f"gives no features, which the method {config.method} needs: docs/extending.md says how it would"
+        reason = f"gives no features, which the method {config.method} needs; docs/extending.md shows how to add them"
         raise SettingError("model", config.model, reason)
     axis = ClientAxis.create(
         config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model), graphs=config.gpu_graphs

@@ -20,7 +20,7 @@ def accuracy_by_client(confusion: np.ndarray, class_counts: np.ndarray) -> np.nd
 
 
 def client_accuracies(confusion: np.ndarray, class_counts: np.ndarray) -> Record:
-    """The part of a record that tells the mean over clients, the lowest, and, unless there are too many, each."""
+    """The part of a record with the mean over clients, the minimum and, unless there are too many, every client."""
     accuracies = accuracy_by_client(confusion, class_counts)
     known = accuracies[~np.isnan(accuracies)]
     record: Record = {

@@ -1,4 +1,4 @@
-"""Compiled programs of this process: experiments that are alike share one."""
+"""Compiled programs of this process: equal experiments share one."""
 
 from collections.abc import Hashable
 from typing import Any

@@ -1,7 +1,7 @@
-"""Programs for devices that are only described: what their compilers make of a round, where there is no such device.
+"""Compiles rounds for devices that are not present, from a description of the device.
 
-JAX compiles for a TPU or GPU on any machine that has its plugin. That shows memory, kernels and whether it compiles at
-all; times it shows none.
+JAX compiles for a TPU or GPU on any machine that has its plugin. This shows memory and kernels, and whether the round
+compiles at all, but no times.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ def devices_of(name: str, number: int = 1) -> list[Any]:
                 if len(found) >= number:
                     break
     except Exception as error:  # each plugin has errors of its own
-        reason = f"needs its compiler, which the package {target.package} brings: {str(error).splitlines()[0][:100]}"
+        reason = f"needs its compiler, from the package {target.package}: {str(error).splitlines()[0][:100]}"
         raise SettingError("target", name, reason) from None
     if len(found) < number:
         raise SettingError("devices", number, f"must be from 1 to {len(found)} for the target {name}")

@@ -1,4 +1,4 @@
-"""What an experiment would take: memory, arithmetic and communication, without running it.
+"""Estimates memory, arithmetic and communication of an experiment without running it.
 
 Arithmetic is XLA's own count of one compiled local step, with plain convolutions as an accelerator runs them, times
 the number of steps. Memory is counted from shapes; what a chunk of clients takes while it trains is XLA's count too.

@@ -1,4 +1,4 @@
-"""How many clients a device has the memory to train at once, by the compiler's own account."""
+"""How many clients fit into the memory of a device at once, according to its compiler."""
 
 import math
 import re
@@ -59,9 +59,9 @@ def fit(
 ) -> Fitted:
     """The largest chunk, of at most `largest` clients, whose program fits into `budget` bytes.
 
-    What a program needs while it runs, less the `constant` that is known not to, grows with the chunk: so a chunk that
-    is too large tells one that fits. Two compilations or one, unless more of it is constant than was known. `only` is a
-    chunk that was asked for; it fits or is refused.
+    A program's memory, apart from the `constant` part, grows with the chunk, so the memory of a chunk that is too large
+    tells which chunk fits. This takes one or two compilations, or more if more memory is constant than was known.
+    `only` is a chunk that the user asked for; it fits or is refused.
     """
     chunk, compilations, before = only or largest, 0, math.inf
     while True:

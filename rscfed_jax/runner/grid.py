@@ -46,7 +46,7 @@ def parse_axes(texts: Sequence[str], given: dict[str, Any]) -> dict[str, list[An
         name, _, values = text.partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")
         if name in parts:
-            raise SettingError("set", text, f"{name} is there twice; give all its values at once")
+            raise SettingError("set", text, f"{name} appears twice; give all its values in one --set")
         parts[name] = [part.strip() for part in values.split(",")]
     known = known_settings(*parts.get("method", [str(given.get("method"))]))
     axes: dict[str, list[Any]] = {}
@@ -62,14 +62,14 @@ def check_axis(
 ) -> None:
     """Refuses a setting that cannot vary, and values that are none."""
     if name == "seed":
-        raise SettingError("set", text, "seeds vary by --seeds N")
+        raise SettingError("set", text, "to vary the seed, give --seeds N")
     if name not in known:
         names = ", ".join(name for name in known if name != "seed")
         raise SettingError("set", text, f"must be NAME=VALUE,VALUE,... with NAME one of {names}")
     if name in given:
-        raise SettingError("set", text, f"--{name.replace('_', '-')} is given as well; give one of them")
+        raise SettingError("set", text, f"--{name.replace('_', '-')} is also given; give only one")
     if not values or "" in values:
-        raise SettingError("set", text, "must be NAME=VALUE,VALUE,... with at least one value and no empty one")
+        raise SettingError("set", text, "must be NAME=VALUE,VALUE,... with at least one value, none of them empty")
     if len(set(values)) < len(values):
         raise SettingError("set", text, "holds a value twice")
 
@@ -87,11 +87,11 @@ def points_of(
     first = settings.get("seed", 0)
     for setting, given in (("method", objects and objects.method), ("model", objects and objects.network)):
         if given is not None and setting in axes:
-            raise SettingError("set", setting, "cannot vary where one is given as an object")
+            raise SettingError("set", setting, "cannot vary if it is given as an object")
     methods = axes.get("method", [settings.get("method", SETTINGS["method"].default)])
     if len(methods) > 1 and (others := [name for name in axes if name not in SETTINGS]):
         raise SettingError(
-            "set", others[0], "belongs to one method; --set method=... with several needs a grid of its own"
+            "set", others[0], "belongs to one method; with several in --set method=..., run a separate grid for it"
         )
     of_method = settings_by_method(
         {**settings, **{name: axes[name][0] for name in axes if name not in SETTINGS}}, methods
@@ -107,9 +107,7 @@ def points_of(
         points.append(Point(named, cells))
     names = [cell.name for point in points for cell in point.cells]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise SettingError(
-            "set", twice, "two cells would have this name; give them values that differ in their letters"
-        )
+        raise SettingError("set", twice, "two cells would have this name; give values whose names differ")
     return points
 
 

@@ -1,4 +1,4 @@
-"""What the host knows of a run: evaluated rounds, rounds that wait for the next evaluation, the best model.
+"""What the host knows about a run: evaluated rounds, rounds since the last evaluation, the best model.
 
 A checkpoint holds all of it, so that a run may stop between two evaluations and still give the same averages.
 """

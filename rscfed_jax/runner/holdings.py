@@ -1,4 +1,4 @@
-"""Who would hold how much if a federation had more or fewer clients."""
+"""How samples would be divided if a federation had more or fewer clients."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The host's loop over the rounds of experiments that run together: evaluate, log, checkpoint, tell the user."""
+"""The host's loop over the rounds of experiments that run together: evaluate, log, checkpoint, report."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -213,7 +213,7 @@ class Loop:
                     self._put_aside(experiment, error)
 
     def _put_aside(self, experiment: Experiment, error: DivergedError) -> None:
-        """Says that one of many has diverged, here and in its directory, so that it is not run again."""
+        """Reports that one of many experiments has diverged, here and in its directory, so that it is skipped later."""
         self.shown.say(f"{experiment.name}: {error}; the others continue", always=True)
         if experiment.directory is not None:
             with experiment.directory.refusing():

@@ -1,4 +1,4 @@
-"""Bytes that a compiled program moves, read from its text, for platforms whose compiler has no count of its own."""
+"""Counts the bytes that a compiled program moves from its text, for platforms whose compiler does not count them."""
 
 import math
 import re

@@ -82,13 +82,15 @@ def connect(company: Company) -> None:
             _wait_for(address)
     named = address or "of the scheduler"
     # JAX itself aborts the process, with the addresses of its stack, when it waits in vain.
-    missing = SettingError("coordinator", named, f"not all processes have come in {PATIENCE} s")
+    missing = SettingError("coordinator", named, f"not all processes connected within {PATIENCE} s")
     alarm = threading.Timer(PATIENCE, _give_up, [missing])
     alarm.start()
     try:
         jax.distributed.initialize(**flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        raise SettingError("coordinator", named, f"the processes did not meet: {str(error).splitlines()[0]}") from None
+        raise SettingError(
+            "coordinator", named, f"the processes could not connect: {str(error).splitlines()[0]}"
+        ) from None
     finally:
         alarm.cancel()
 
@@ -127,7 +129,9 @@ def _wait_for(coordinator: str) -> None:
             return
         except (OSError, UnicodeError) as error:
             if time.monotonic() > until:
-                raise SettingError("coordinator", coordinator, f"does not answer in {PATIENCE} s: {error}") from None
+                raise SettingError(
+                    "coordinator", coordinator, f"does not answer within {PATIENCE} s: {error}"
+                ) from None
             time.sleep(0.5)
 
 
@@ -147,12 +151,12 @@ def any_of_them(flag: bool) -> bool:
 
 
 def as_letters(content: object) -> np.ndarray:
-    """JSON as an array, to be sent."""
+    """Encodes JSON as an array that processes can exchange."""
     return np.frombuffer(json.dumps(content).encode(), np.uint8)
 
 
 def from_the_first(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray] | None:
-    """Named arrays that the first process has, or None, for all of them; the others' own do not count."""
+    """Broadcasts process 0's named arrays (or None) to every process; arguments of other processes are ignored."""
     import jax
     from jax.experimental import multihost_utils
 

@@ -1,4 +1,4 @@
-"""The progress of a run on the console: a bar on a terminal, now and then a line elsewhere."""
+"""The progress of a run on the console: a bar on a terminal, occasional lines elsewhere."""
 
 import datetime
 import time
@@ -11,10 +11,10 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Audience(Console):
-    """A console whose reader may leave, as in `train 2>&1 | head`: the run goes on without one."""
+    """A console whose output may stop being read, as in `train 2>&1 | head`; the run continues."""
 
     def on_broken_pipe(self) -> None:
-        """Says no more; rich itself would end the process."""
+        """Stops printing; rich itself would end the process."""
         self.quiet = True
 
 
@@ -48,22 +48,22 @@ class RunProgress:
             self.bar.stop()
 
     def begin_part(self, before: int, text: str) -> None:
-        """Begins a part of the work, whose own rounds count from 1, after so many rounds of other parts."""
+        """Begins a part of the work, whose own rounds count from 1, after `before` rounds of other parts."""
         self.before = before
         self.say(text)
 
     def begin_at(self, round_: int) -> None:
-        """Tells that so many rounds of this part were done earlier."""
+        """Shows that `round_` rounds of this part were done earlier."""
         if self.bar is not None:
             self.bar.update(self.task, completed=self.before + round_)
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """Says in one line what goes on besides the rounds; `always`: also to those who asked for silence."""
+        """Prints one line about something other than the rounds; with `always`, even if progress is hidden."""
         if self.visible or always:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def update(self, round_: int, *, accuracy: float, seconds_per_round: float) -> None:
-        """Tells that `round_` rounds are done."""
+        """Shows that `round_` rounds are done."""
         if not self.visible:
             return
         round_ += self.before

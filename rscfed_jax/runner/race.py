@@ -78,7 +78,7 @@ def race(
     forms: Sequence[str] = FORMS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Race:
-    """Times a local step of so many clients at once, forms by turns, and takes the median of each."""
+    """Times a local step of `clients` clients at once, alternating the forms, and takes the median of each."""
     parts = Parts.of(config, federation, objects)
     programs: dict[str, Callable[[], Any]] = {}
     for form in forms:

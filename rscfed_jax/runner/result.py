@@ -1,4 +1,4 @@
-"""What a run found."""
+"""The result of a run."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from rscfed_jax.runner.build import Simulation, cell_of
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found."""
+    """The result of a run."""
 
     config: Config
     metrics: list[dict[str, Any]]  # one record per evaluated round, as in metrics.jsonl

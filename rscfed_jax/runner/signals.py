@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the run to stop at the next good place, the second ends it at once."""
+"""SIGINT and SIGTERM: the first signal lets the run stop at the next safe point, the second ends it immediately."""
 
 import os
 import signal

@@ -56,7 +56,7 @@ class Snapshot(NamedTuple):
             host = unflat(state, like._replace(clients=some))
             history = History.from_json(content, best_model=unflat(best, like.model), clients=clients)
         except (ValueError, KeyError):
-            reason = "its state has another form than these data and settings ask for"
+            reason = "its state does not fit these data and settings"
             raise SettingError("resume", out, reason) from None
         return cls(host, rows, history)
 

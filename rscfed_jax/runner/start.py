@@ -1,4 +1,4 @@
-"""How JAX is started here: every CPU core a device, other processes joined, compiled programs remembered."""
+"""Starts JAX: every CPU core is a device, other processes are joined, and compiled programs are cached."""
 
 import contextlib
 import os

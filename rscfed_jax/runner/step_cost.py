@@ -1,4 +1,4 @@
-"""What one client's local step takes, by XLA's count: arithmetic and memory, with plain convolutions."""
+"""The cost of one client's local step by XLA's count: arithmetic and memory, with plain convolutions."""
 
 from collections.abc import Callable
 from functools import partial

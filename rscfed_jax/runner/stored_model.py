@@ -1,4 +1,4 @@
-"""A trained global model, wherever it lies: in a run directory, in one of its checkpoints, or in a model file."""
+"""Reads a trained global model from a run directory, one of its checkpoints, or a model file."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ def load_model(path: str | Path, like: Model, *, setting: str) -> tuple[Model, i
     check_stored(path, setting=setting)
     model, round_ = _restore(path, setting=setting)
     if jax.tree.map(jnp.shape, model) != jax.tree.map(jnp.shape, like):
-        raise SettingError(setting, path, "its model has other parameters than these settings ask for")
+        raise SettingError(setting, path, "its model has different parameters than these settings require")
     return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), model, like), round_
 
 

@@ -1,4 +1,4 @@
-"""Many experiments, few programs: those that differ only in numbers, seed and partition run as cells of one program."""
+"""Many experiments, few programs: experiments that differ only in numbers, seed and partition share one program."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -143,7 +143,7 @@ def programs_of(
     """The unfinished cells in programs of at most `most` cells.
 
     Cells resume together from their newest common checkpoint, unless one of them would lose more than
-    `checkpoint_every` rounds; cells without checkpoints form their own program. `saved` tells the checkpoints of each
+    `checkpoint_every` rounds; cells without checkpoints form their own program. `saved` lists the checkpoints of each
     cell by name, None for one that is finished; without it the disk is asked.
     """
     saved = saved_by(cells) if saved is None else saved
@@ -189,7 +189,7 @@ def describe(programs: Sequence[Program], runs: int) -> Iterator[str]:
     waiting = sum(len(program.cells) for program in programs)
     yield (
         f"{runs} runs, {runs - waiting} of them finished; {len(programs)} programs; "
-        f"about {hours:.2f} h on two CPU cores, by arithmetic"
+        f"about {hours:.2f} h on two CPU cores, estimated from arithmetic"
     )
 
 

@@ -60,7 +60,7 @@ def plan(
     defaults = defaults_of(table, settings)
     rows = [(row, objects and objects._replace(method=None)) for row in of_paper]
     if guest is not None and objects is not None and objects.method is not None:
-        raise SettingError("method", guest, "is given as an object as well; give one of them")
+        raise SettingError("method", guest, "is also given as an object; give only one")
     if objects is not None and objects.method is not None:
         rows += [(row, objects) for row in _guest_rows(of_paper, objects.method.name, None)]
     elif guest is not None:
@@ -83,7 +83,7 @@ def _guest_rows(rows: Sequence[Row], name: str, method: str | None) -> list[Row]
     Rows that change the method's own settings are left out: they are variants of it.
     """
     if any(row.settings["method"] == name for row in rows):
-        raise SettingError("method", name, "is in the table already")
+        raise SettingError("method", name, "is already in the table")
     last = rows[-1].settings["method"]
     return [
         Row(

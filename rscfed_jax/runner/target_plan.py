@@ -1,4 +1,4 @@
-"""What experiments would take on a device that is not here: memory by its compiler, time at least by its data sheet."""
+"""The cost of experiments on a device that is not present: memory by its compiler, least time by its data sheet."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ def target_lines(target: str, programs: Sequence[Program]) -> Iterator[str]:
     yield as_console(lines)
     hours = sum(bound.hours for bound in bounds)
     yield (
-        f"chunk: clients at once, the most that fit into {bounds[0].limit_gib:.1f} GiB. Times are lower bounds, by the "
-        f"peak and bandwidth of the data sheet; nothing was run. At least {hours:.3g} h for all."
+        f"chunk: the most clients at once that fit into {bounds[0].limit_gib:.1f} GiB. Times are lower bounds from "
+        f"the peak and bandwidth of the data sheet; nothing was run. At least {hours:.3g} h in total."
     )
     yield json.dumps({"target": target, "hours": hours, "programs": [bound._asdict() for bound in bounds]})

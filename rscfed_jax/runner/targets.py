@@ -1,4 +1,4 @@
-"""Devices that programs can be compiled for where there are none. JAX is not imported: the environment comes first."""
+"""Devices that programs can be compiled for without having one. JAX is not imported: the environment is set first."""
 
 import os
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What XLA found out about a GPU, kept with the run.
+"""XLA's tuning results for a GPU, kept with the run.
 
 XLA times kernels when it compiles for a GPU, and may choose others the next time, which add in another order. A resumed
 run is identical only with the same choice. JAX keeps the choices beside its compiled programs; a copy of them goes

@@ -150,7 +150,7 @@ class Checkpoints:
         except Exception as error:  # the type of the error depends on which byte is wrong
             if isinstance(error, MemoryError) or getattr(error, "errno", None) in OF_THE_MACHINE:
                 raise SettingError("out", place, f"cannot be read now: {_reason(error)}") from None
-            warn(f"checkpoint {place} is damaged and left out: {' '.join(_reason(error).split())}")
+            warn(f"checkpoint {place} is damaged and skipped: {' '.join(_reason(error).split())}")
         if put_aside:
             aside = self.directory.with_name("damaged")
             with self._refusing():

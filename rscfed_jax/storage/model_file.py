@@ -1,4 +1,4 @@
-"""Model files: named tensors as safetensors or as a PyTorch state dict. No JAX, so that a file is checked at once."""
+"""Model files: named tensors as safetensors or as a PyTorch state dict. JAX is not imported here."""
 
 import io
 import os
@@ -78,9 +78,9 @@ def check_target(path: str | Path, *, setting: str, overwrite: bool) -> None:
     if not str(path).endswith(ENDINGS):
         raise SettingError(setting, path, f"must end in {', '.join(ENDINGS)}")
     if os.path.isdir(path) or not os.path.isdir(Path(path).parent):
-        raise SettingError(setting, path, "must be a file in a folder that is there")
+        raise SettingError(setting, path, "must be in an existing folder")
     if os.path.exists(path) and not overwrite:
-        raise SettingError(setting, path, "is there already; add --force to overwrite it")
+        raise SettingError(setting, path, "already exists; add --force to overwrite it")
     if str(path).endswith(TORCH_ENDINGS):
         _torch(setting=setting, path=path)
 
@@ -120,7 +120,7 @@ def _read_torch(content: bytes, *, setting: str, path: str | Path) -> dict[str, 
 
 def _to_numpy(torch: ModuleType, name: object, value: Any) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
-        raise ValueError(f"{name} is no tensor")
+        raise ValueError(f"{name} is not a tensor")
     if value.layout is not torch.strided:
         raise ValueError(f"tensor {name} is sparse")
     if not value.is_floating_point():

@@ -1,4 +1,4 @@
-"""What the evaluated rounds of a run amount to: its final metrics, its best round, how right its pseudo-labels were."""
+"""Summarises the evaluated rounds of a run: final metrics, best round, and accuracy of its pseudo-labels."""
 
 from collections.abc import Sequence
 from typing import Any

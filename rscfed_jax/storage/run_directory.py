@@ -1,4 +1,4 @@
-"""The run directory and its files. No JAX is imported here, so that a directory is checked at once."""
+"""The run directory and its files. JAX is not imported here, so a directory is checked at once."""
 
 import contextlib
 import fcntl
@@ -71,7 +71,7 @@ class RunDirectory:
         if self.config.exists():
             if not resume:
                 raise SettingError(
-                    "out", self.path, "holds a run already; add --resume to continue it, or choose another"
+                    "out", self.path, "already holds a run; add --resume to continue it, or choose another directory"
                 )
             self._check_same_settings(config)
         elif self.metrics.exists() or self.checkpoints.exists():
@@ -100,7 +100,7 @@ class RunDirectory:
             raise SettingError("resume", self.path, f"the run there has other settings: {changes}")
         if now["rounds"] < before["rounds"]:
             raise SettingError(
-                "rounds", now["rounds"], f"a resumed run must have at least its {before['rounds']} rounds"
+                "rounds", now["rounds"], f"must be at least {before['rounds']}, the rounds of the run that is resumed"
             )
 
     def _check_same_data(self, partition: dict[str, Any]) -> None:
@@ -177,7 +177,9 @@ class RunDirectory:
         """What a finished run found."""
         summary = read_json(self.summary, setting="out")
         if not summary.keys() >= {"final", "best", "rounds"}:
-            raise SettingError("out", self.path, "summary.json there is not that of a run; without it, it is made anew")
+            raise SettingError(
+                "out", self.path, "summary.json there is not that of a run; remove it, and it is written again"
+            )
         return summary
 
 
@@ -188,13 +190,13 @@ def _other_file(setting: str, argument: str, before: dict[str, Any], now: dict[s
     if (name, stored) == (now[setting], given):
         return None
     if stored == NO_FILE:
-        return f"the run there has a {setting} of its own, {name}, given as an object: give it again ({argument}=)"
+        return f"the run there has the {setting} {name}, given as an object: give it again ({argument}=)"
     if stored is not None:
         if name == now[setting] and given not in (None, NO_FILE):
             return f"the file of {setting} {name} has changed since the run began"
         return f"the run there has the {setting} {name} of a file: give that file again (--{setting} PATH)"
     if name == now[setting]:
-        return f"the run there has the built-in {setting} {name}, not another one of that name"
+        return f"the run there has the built-in {setting} {name}, not a different one of that name"
     return None  # two names, which the list of settings shows
 
 
@@ -248,7 +250,7 @@ def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
 def load_config(path: str | Path, *, setting: str, or_else: str = "") -> Config:
     """The config of a finished or stopped run, given its directory or one of its checkpoints.
 
-    `or_else` tells, in a refusal, what else the path may be.
+    `or_else` says, in an error, what else the path may be.
     """
     run, round_ = split_checkpoint(path)
     directory = RunDirectory(run)
@@ -271,7 +273,9 @@ def stored_config(path: Path, *, setting: str) -> Config:
     stored = read_json(path, setting=setting)
     for name in ("method", "model"):
         if is_path(stored.get(name)) and stored.get(f"{name}_hash") is None:
-            raise SettingError(setting, path.parent, f"config.json there names a file as its {name}: it is never run")
+            raise SettingError(
+                setting, path.parent, f"config.json there names a file as its {name}, which is never executed"
+            )
     method = str(stored.get("method", SETTINGS["method"].default))
     own = {name for name in stored if name.startswith(f"{method}_")}
     if stored.get("method_hash") is None and method in METHODS.declarations:

@@ -1,8 +1,8 @@
-"""What every log of a run elsewhere (TensorBoard, Weights & Biases, MLflow) has in common.
+"""What the logs for TensorBoard, Weights & Biases and MLflow have in common.
 
 A log repeats metrics.jsonl and is never read back. It is refused before the run begins if it cannot be used. If it
 fails later, it is given up with a warning and the run continues: metrics.jsonl has every round, and a resumed run, even
-a finished one, tells the log the rounds that it lacks.
+a finished one, sends the log its missing rounds.
 """
 
 import abc
@@ -65,7 +65,7 @@ class RunLog(abc.ABC):
             raise SettingError(self.name, self.directory.path, _reason(error)) from None
 
     def add(self, record: Record) -> None:
-        """Tells an evaluated round; the first call also tells those before it."""
+        """Logs an evaluated round; the first call also logs the rounds before it."""
         self._tell(until=record)
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class RunLog(abc.ABC):
         except Exception as error:  # of any kind: it comes from a foreign package, and the run is worth more
             self._failed = True
             what = f"--{self.name}: {_reason(error)}"
-            self.warn(f"{what}; the run continues without it, and --resume tells it the rounds that it lacks")
+            self.warn(f"{what}; the run continues without it; --resume sends the missing rounds")
 
     def _check_package(self) -> None:
         missing = f"needs the package {self.package}: pip install {self.package}"

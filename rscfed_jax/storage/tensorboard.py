@@ -1,7 +1,7 @@
 """Event files for TensorBoard.
 
-Every file tells the run from its first round and lets TensorBoard drop what earlier files told, so that a resumed run
-has no point twice and none that was lost with the old process.
+Every file starts at the first round and makes TensorBoard drop the points of earlier files, so that a resumed run has
+neither duplicate points nor points of a lost process.
 """
 
 import contextlib

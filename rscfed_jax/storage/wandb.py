@@ -1,7 +1,7 @@
 """Runs in Weights & Biases.
 
 Where and how they are stored is up to the package's own variables (WANDB_MODE, WANDB_PROJECT, WANDB_ENTITY and others).
-A round is a step. A resumed run continues the same run there, and no step is told twice: the server knows which steps
+A round is a step. A resumed run continues the same run there, and no step is sent twice: the server knows which steps
 it has; offline, where each process leaves a part that `wandb sync` appends, wandb.json in the run directory says so.
 """
 

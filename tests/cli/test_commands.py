@@ -140,7 +140,7 @@ def test_evaluate_refuses_a_run_of_data_that_its_settings_do_not_name(tmp_path, 
     (out / "partition.json").write_text(json.dumps(partition | {"test_counts": [20, 20, 0]}))
     for flags in ([], ["--download"]):
         assert run("evaluate", out, *flags) == 2
-        assert f"PATH {out}: the run has other test samples than synthetic:" in capsys.readouterr().err
+        assert f"PATH {out}: the run has different test samples than synthetic:" in capsys.readouterr().err
     assert evaluated(capsys, out, TINY[0], *NETWORK)["round"] == 3  # told by hand
 
 
@@ -161,10 +161,10 @@ def test_a_model_that_does_not_fit_is_refused_and_nothing_is_overwritten_unasked
     before = (here / "model.safetensors").read_bytes()
     capsys.readouterr()
     for arguments, said in [
-        (["export", trained, "model.safetensors"], "FILE model.safetensors: is there already; add --force"),
+        (["export", trained, "model.safetensors"], "FILE model.safetensors: already exists; add --force"),
         (["export", trained / "checkpoints" / "7", "new.safetensors"], "checkpoints/7: is not a run directory"),
         (["evaluate", "model.safetensors", TINY[0]], "PATH model.safetensors: lacks the tensor features.conv1"),
-        (["evaluate", trained, "--model", "simple-cnn"], f"PATH {trained}: its model has other parameters"),
+        (["evaluate", trained, "--model", "simple-cnn"], f"PATH {trained}: its model has different parameters"),
         (["evaluate", trained], "--model tiny_network: is not built in: give the file it came from"),
     ]:
         assert run(*arguments) == 2

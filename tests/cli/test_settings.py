@@ -151,4 +151,4 @@ def test_a_run_begun_elsewhere_does_not_decide_where_to_write(here, capsys):
     (here / "runs" / "fashion-rscfed-seed3").mkdir(parents=True)
     (here / "config.json").rename(here / "runs" / "fashion-rscfed-seed3" / "config.json")
     assert run("train", "--config", "runs/fashion-rscfed-seed3/config.json") == 2
-    assert "--out runs/fashion-rscfed-seed3: holds a run already; add --resume" in capsys.readouterr().err
+    assert "--out runs/fashion-rscfed-seed3: already holds a run; add --resume" in capsys.readouterr().err

@@ -106,7 +106,7 @@ REFUSED = [
     ('repeat = "never"', 'repeat = "never": must be one of retrain, sequential, share'),
     ('flip = "yes"', 'flip = "yes": must be true or false'),
     ("data_dir = 3", "data_dir = 3: must be a path"),
-    ('data_dir = "a\\u0000b"', 'data_dir = "a\\u0000b": must be without control characters'),
+    ('data_dir = "a\\u0000b"', 'data_dir = "a\\u0000b": must not contain control characters'),
     ('dataset = ""', 'dataset = "": must be a text'),
     ("fedirm_temperature = 0", "fedirm_temperature = 0: must be a number above 0"),
     ("grid = 3", "grid = 3: must be a table of lists, as in beta = [0, 100]"),
@@ -115,9 +115,9 @@ REFUSED = [
     ("[grid]\nbeta = [0, -1]", "beta = -1: must be a number of at least 0"),
     ("[grid]\nbeta = [1, 1.0]", "beta in [grid] holds a value twice"),
     ("[grid]\nbata = [1]", "bata is not a setting; did you mean beta?"),
-    ("[grid]\nseed = [1, 2]", "seed in [grid]: seeds vary by seeds = N"),
+    ("[grid]\nseed = [1, 2]", "seed in [grid]: to vary the seed, give seeds = N"),
     ("[grid]\nseeds = 0", "seeds = 0: must be a whole number from 1 to 9999"),
-    ("beta = 3\n[grid]\nbeta = [1, 2]", "beta is both a setting and in [grid]; give one of them"),
+    ("beta = 3\n[grid]\nbeta = [1, 2]", "beta is both a setting and in [grid]; give only one"),
     (
         '[grid]\nmethod = ["sso", "./mine.py"]',
         'method = "./mine.py": a Python file is run only if the command names it',
@@ -125,7 +125,7 @@ REFUSED = [
     ({"rounds": 0}, "rounds = 0: must be a whole number of at least 1"),
     ({"bata": None}, "bata is not a setting; did you mean beta?"),
     ({"grid": {"beta": [1]}}, "grid is not a setting"),
-    ({"given": 3}, "given = 3: must be a list of settings' names"),
+    ({"given": 3}, "given = 3: must be a list of names of settings"),
     ({"given": ["bata"]}, "bata is not a setting; did you mean beta?"),
     ({"method_hash": 3}, "method_hash = 3: must be the hash of a file, none or null"),
     ({"method_hash": "../x"}, 'method_hash = "../x": must be the hash of a file'),
@@ -144,7 +144,7 @@ def test_a_grid_is_read_as_flags_would_give_it(tmp_path):
     file = read_config_file(path)
     assert (file.settings, file.axes, file.seeds) == ({"rounds": 4}, {"beta": [0.0, 100.0], "flip": [True, False]}, 3)
     assert all(isinstance(value, float) for value in file.axes["beta"])
-    with pytest.raises(SettingError, match=r"\[grid\] is for the command grid alone"):
+    with pytest.raises(SettingError, match=r"\[grid\] works only with the command grid"):
         Config.from_file(path)
 
 

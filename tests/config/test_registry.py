@@ -79,19 +79,19 @@ def function():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("def method", "def mehtod"), "has no method in it: it must define a function method"),
-        (("def method(", "def method"), "is not a Python file that can be read: line 5"),
+        (("def method", "def mehtod"), "holds no method: it must define a function method"),
+        (("def method(", "def method"), "is not a valid Python file: line 5"),
         (('(0.5, "0..1", "a number")', "0.5"), "number must be (default, range, help)"),
         (('"0..1"', '"between"'), "number has the range 'between', which must be like 0..1"),
         (("0.5", "1.5"), "number has the default 1.5, which must be a number from 0 to 1"),
         (("0.5", "None"), "number has no default"),
-        (('"number"', '"Number"'), "the name 'Number' must be of lower-case letters"),
-        (("NUMBERS = {", "NUMBERS = ["), "is not a Python file that can be read"),
+        (('"number"', '"Number"'), "the name 'Number' must be lower-case letters"),
+        (("NUMBERS = {", "NUMBERS = ["), "is not a valid Python file"),
         (('NUMBERS = {"number": (0.5, "0..1", "a number")}', "NUMBERS = [1]"), "NUMBERS must be a dictionary"),
         (("NUMBERS", 'SAMPLES = "some"\nNUMBERS'), "SAMPLES 'some' must be one of subsets, all, labeled"),
         (("NUMBERS", "DEFAULTS = 3\nNUMBERS"), "DEFAULTS must be a dictionary"),
         (("NUMBERS", 'NAME = "rscfed"\nNUMBERS'), "rscfed is the name of a built-in method; rename the file"),
-        (("NUMBERS", 'NAME = "My method"\nNUMBERS'), "its name 'My method' must be of lower-case letters"),
+        (("NUMBERS", 'NAME = "My method"\nNUMBERS'), "its name 'My method' must be lower-case letters"),
     ],
 )
 def test_a_users_file_that_declares_nonsense_is_refused_in_one_line_without_running_it(tmp_path, change, said):
@@ -122,10 +122,10 @@ def own_file(folder, content, name="mine.py"):
     [
         ('NUMBERS = {"x": (1 / 2, "0..1", "half")}', "line 1: NUMBERS must be a literal"),
         ("DEFAULTS = dict(ema=0.5)", "DEFAULTS must be a literal"),
-        ('NUMBERS = {"x": ("own", "own|global", "whose")}', "mine_x is a choice of words: put it into CHOICES"),
+        ('NUMBERS = {"x": ("own", "own|global", "whose")}', "mine_x takes words, not numbers: put it into CHOICES"),
         ("PRESETS = 5", "PRESETS must be a dictionary"),
         ('PRESETS = {"paper": 5}', "PRESETS must hold a dictionary for each preset"),
-        ('REFUSES = {"bet": "no"}', "REFUSES name bet, which is no setting"),
+        ('REFUSES = {"bet": "no"}', "REFUSES name bet, which is not a setting"),
     ],
 )
 def test_a_declaration_that_is_none_is_refused(tmp_path, content, reason):

@@ -77,7 +77,7 @@ def test_what_is_missing_is_named_with_its_place(tmp_path):
         SettingError, match=r"not found in .* put cifar-10-python.tar.gz or cifar-10-binary.tar.gz"
     ) as error:
         load_dataset("cifar10", data_dir=str(tmp_path))
-    assert "from https://www.cs.toronto.edu/~kriz/cifar.html, or let --download do it (170 MB)" in str(error.value)
+    assert "from https://www.cs.toronto.edu/~kriz/cifar.html, or use --download (170 MB)" in str(error.value)
 
 
 @pytest.mark.parametrize(("name", "module"), [("cifar10", cifar10), ("cifar100", cifar100)])

@@ -84,7 +84,7 @@ def test_a_slow_server_is_waited_for_and_a_silent_one_is_asked_again(server, tmp
     assert len(server.asked) == 1
     monkeypatch.setattr(download, "TIMEOUT", (5.0, 0.05))
     error = refusal([file], tmp_path / "silent")
-    assert "a.mat cannot be downloaded: it broke off after 0." in str(error)
+    assert "a.mat cannot be downloaded: the connection was lost after 0." in str(error)
     assert not (tmp_path / "silent").exists()
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_always_breaks_off_is_given_up(server, tmp_path):
     file = server.publish("a.mat", CONTENT)
     server.cuts = [1000] * 100
     error = refusal([file], tmp_path)
-    assert "a.mat cannot be downloaded: it broke off after 0.0 of 0.3 MB" in str(error)
+    assert "a.mat cannot be downloaded: the connection was lost after 0.0 of 0.3 MB" in str(error)
     assert len(server.asked) == download.ATTEMPTS
     assert list(tmp_path.iterdir()) == []
 
@@ -124,7 +124,7 @@ def test_an_error_of_the_server_may_pass_and_a_missing_file_does_not(server, tmp
 def test_another_file_than_the_published_one_is_refused(server, tmp_path):
     good, bad = server.publish("a.mat", CONTENT), server.publish("b.mat", CONTENT, md5="0" * 32)
     error = refusal([good, bad], tmp_path)
-    assert f"b.mat cannot be downloaded: what the server sends is another file, its md5 is not {'0' * 32}" in str(error)
+    assert f"b.mat cannot be downloaded: the server sent a different file; its md5 is not {'0' * 32}" in str(error)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mat"]
 
 

@@ -53,7 +53,7 @@ def test_the_whole_draw_is_repeated_until_the_smallest_client_is_large_enough():
 def test_a_hopeless_draw_is_given_up_with_the_setting_to_change(monkeypatch):
     monkeypatch.setattr(partition, "MAX_DRAWS", 20)
     labels = np.repeat(np.arange(10), 60)
-    with pytest.raises(SettingError, match="600 samples over 50 clients are at most 12 each"):
+    with pytest.raises(SettingError, match="600 samples for 50 clients are at most 12 each"):
         partition.dirichlet_partition(labels, 50, gamma=0.3, min_size=13, rng=np.random.default_rng(0))
     with pytest.raises(
         SettingError, match=r"--min-client-size 10: .*in 20 draws .*fewer --clients or a larger --gamma"

@@ -123,7 +123,7 @@ def test_labels_of_any_whole_type_are_hidden():
 
 def test_a_federation_has_as_many_clients_as_the_config():
     federation = build_federation(CONFIG.replace(clients=5))
-    with pytest.raises(SettingError, match="--clients 10: must be that of the federation, which has 5"):
+    with pytest.raises(SettingError, match="--clients 10: must be 5, as in the federation"):
         build_simulation(CONFIG, federation)
 
 

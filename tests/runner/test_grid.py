@@ -40,12 +40,12 @@ def test_values_are_read_as_their_settings_are():
         (["bet=1,2"], "--set bet=1,2: must be NAME=VALUE,VALUE,... with NAME one of dataset, "),
         (["beta"], "--set beta: must be NAME=VALUE,VALUE,... with at least one value"),
         (["beta="], "--set beta=: must be NAME=VALUE,VALUE,... with at least one value"),
-        (["beta=1,,2"], "--set beta=1,,2: must be NAME=VALUE,VALUE,... with at least one value and no empty one"),
+        (["beta=1,,2"], "--set beta=1,,2: must be NAME=VALUE,VALUE,... with at least one value, none of them empty"),
         (["beta=1,1"], "--set beta=1,1: holds a value twice"),
         (["beta=100,1e2"], "--set beta=100,1e2: holds a value twice"),
-        (["beta=1", "beta=2"], "--set beta=2: beta is there twice"),
-        (["tau=1"], "--set tau=1: --tau is given as well"),
-        (["seed=1,2"], "--set seed=1,2: seeds vary by --seeds N"),
+        (["beta=1", "beta=2"], "--set beta=2: beta appears twice"),
+        (["tau=1"], "--set tau=1: --tau is also given"),
+        (["seed=1,2"], "--set seed=1,2: to vary the seed, give --seeds N"),
         (["beta=x"], "--beta x: must be a number of at least 0"),
         (["flip=maybe"], "--flip maybe: must be true or false"),
     ],
@@ -252,5 +252,5 @@ def test_means_and_deviations_are_over_seeds():
 
 def test_a_method_cannot_vary_where_one_is_given_as_an_object():
     mine = Objects(rj.Method(name="mine", sample=rj.AllClients()))
-    with pytest.raises(SettingError, match="--set method: cannot vary where one is given as an object"):
+    with pytest.raises(SettingError, match="--set method: cannot vary if it is given as an object"):
         points_of({}, {"method": ["sso", "rscfed"]}, seeds=1, out=None, objects=mine)

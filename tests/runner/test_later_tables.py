@@ -66,7 +66,7 @@ def test_a_dry_run_lists_defaults_rows_and_hours(tmp_path, capsys):
     assert "common: model=simple-cnn stem=imagenet rounds=30" in out
     assert "method=cbafed sampling=labeled cbafed_labeled_epochs=1 cbafed_server_keep=0.8 warmup_rounds=0" in out
     assert "8 runs, 0 of them finished" in out
-    assert " h on two CPU cores, by arithmetic" in out
+    assert " h on two CPU cores, estimated from arithmetic" in out
     assert not (tmp_path / "new").exists()
 
 

@@ -70,7 +70,7 @@ def test_a_coordinator_that_does_not_answer_is_named(monkeypatch, host):
     address = f"{host}:{free_port()}"
     with pytest.raises(SettingError) as error:
         processes.connect(Company(address, 2, 1))
-    assert f"--coordinator {address}: does not answer in 0.1 s" in str(error.value)
+    assert f"--coordinator {address}: does not answer within 0.1 s" in str(error.value)
 
 
 def test_a_scheduler_that_jax_cannot_follow_is_named(monkeypatch):
@@ -80,7 +80,9 @@ def test_a_scheduler_that_jax_cannot_follow_is_named(monkeypatch):
     def refuse():
         raise ValueError("coordinator_address should be defined.")
 
-    with pytest.raises(SettingError, match=r"--coordinator of the scheduler: the processes did not meet: coordinator"):
+    with pytest.raises(
+        SettingError, match=r"--coordinator of the scheduler: the processes could not connect: coordinator"
+    ):
         processes.connect(ALONE)
 
 
@@ -92,7 +94,7 @@ def test_a_process_whose_companions_do_not_come_says_so():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith(f"--coordinator {address}: not all processes have come in 2 s")
+    assert done.stderr.splitlines()[-1].endswith(f"--coordinator {address}: not all processes connected within 2 s")
 
 
 class Two:

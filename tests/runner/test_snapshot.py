@@ -81,7 +81,7 @@ def test_a_state_of_another_form_is_refused(state):
         {"model.params.l9.bias": np.zeros(3)},
     ):
         changed = items | {"state": items["state"] | wrong}
-        with pytest.raises(SettingError, match="--resume run: its state has another form than these data and settings"):
+        with pytest.raises(SettingError, match="--resume run: its state does not fit these data and settings"):
             Snapshot.from_arrays(changed, like(state), clients=10, out="run")
 
 

@@ -34,7 +34,7 @@ def test_the_newest_model_of_a_run_or_that_of_a_checkpoint_is_read(out):
 def test_a_damaged_model_is_passed_over_and_named(out, capsys):
     (out / "checkpoints" / "7" / "model" / "arrays.npz").write_bytes(b"")
     assert load_model(out, MODEL, setting="PATH")[1] == -2
-    assert "checkpoints/7 is damaged and left out" in capsys.readouterr().err
+    assert "checkpoints/7 is damaged and skipped" in capsys.readouterr().err
     with pytest.raises(SettingError, match=r"PATH .*/checkpoints/7: holds no valid checkpoint"):
         load_model(out / "checkpoints" / "7", MODEL, setting="PATH")
 
@@ -55,7 +55,9 @@ def test_a_model_takes_the_types_of_the_network(out):
 
 def test_a_model_of_another_network_is_refused(out, tmp_path):
     other = {"params": {"l1": {"kernel": np.zeros((2, 4)), "bias": np.zeros(4)}}}
-    with pytest.raises(SettingError, match=r"--init-from .*/run: its model has other parameters than these settings"):
+    with pytest.raises(
+        SettingError, match=r"--init-from .*/run: its model has different parameters than these settings"
+    ):
         load_model(out, other, setting="init_from")
     save_model(tmp_path / "model.pt.safetensors", MODEL)
     with pytest.raises(SettingError, match=r"PATH .*: tensor l1.bias has shape \(3,\), not \(4,\)"):

@@ -136,7 +136,7 @@ def test_a_table_runs_from_python(tmp_path, whole):
         ({"seed": 3}, {}, "--seed 3: is decided by the table's rows"),
         ({"clients": 3}, {}, "--clients 3: is decided"),
         ({}, {"seeds": 0}, "--seeds 0"),
-        ({"method": "fed_consist"}, {}, "--method fed_consist: is in the table already"),
+        ({"method": "fed_consist"}, {}, "--method fed_consist: is already in the table"),
     ]:
         with pytest.raises(SettingError, match=said):
             rj.reproduce(TABLE, SMALL | wrong, out=out, **options)

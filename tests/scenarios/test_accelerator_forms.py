@@ -94,10 +94,10 @@ def test_products_of_training_have_the_precision_that_is_asked_for(precision, cu
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("plan --target a100", "--target a100: needs its compiler, which the package jax[cuda12] brings"),
+        ("plan --target a100", "--target a100: needs its compiler, from the package jax[cuda12]"),
         ("plan --target k80", "--target k80: must be one of v5e, v2, a100, t4, h100"),
-        ("grid --set beta=1,2 --target v5e", "--target v5e: compiles without running: it needs --dry-run"),
-        ("reproduce table1 --target v5e", "--target v5e: compiles without running: it needs --dry-run"),
+        ("grid --set beta=1,2 --target v5e", "--target v5e: only compiles and does not run: add --dry-run"),
+        ("reproduce table1 --target v5e", "--target v5e: only compiles and does not run: add --dry-run"),
         ("train --gpu-graphs", "--gpu-graphs True: needs a GPU; JAX sees cpu here"),
     ],
 )

@@ -75,7 +75,7 @@ def test_cells_that_differ_in_the_servers_labels_share_a_program_and_those_witho
 
 def test_a_federation_of_the_other_setting_is_refused():
     other = rj.Config(**{name: value for name, value in SETTINGS.items() if "label" not in name})
-    with pytest.raises(rj.SettingError, match="--labels-at server: must be that of the federation, which is clients"):
+    with pytest.raises(rj.SettingError, match="--labels-at server: must be clients, as in the federation"):
         build_simulation(CONFIG, build_federation(other))
-    with pytest.raises(rj.SettingError, match="--labels-at clients: must be that of the federation, which is server"):
+    with pytest.raises(rj.SettingError, match="--labels-at clients: must be server, as in the federation"):
         build_simulation(other, build_federation(CONFIG))

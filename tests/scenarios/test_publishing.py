@@ -27,6 +27,7 @@ DATA = {
     "data/fashion_mnist_14k.npz",
     "data/fashion_mnist_LICENSE.txt",
     "paper/published.json",
+    *(f"runner/gpus/{name}.textproto" for name in ("a100", "h100", "t4")),
     "paper/results.json",
     *(f"report/static/{name}" for name in ("axes.js", "cells.js", "lines.js", "page.css", "page.html", "page.js")),
 }

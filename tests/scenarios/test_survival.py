@@ -233,7 +233,7 @@ def test_a_global_model_that_is_not_finite_ends_the_run_and_is_never_saved(tmp_p
     assert run("train", *flags_of(SETTINGS), "--out", out, "--quiet", "--resume") == 3
     [said] = capsys.readouterr().err.splitlines()
     assert "no longer finite after round 5; the clients whose model was not finite or infinitely far away: 2" in said
-    assert "the last checkpoint is from before" in said
+    assert "the last checkpoint is from an earlier round" in said
     assert saved_rounds(out) == [3]
     assert [record["round"] for record in records_of(out)] == [0, 4]
 

@@ -189,7 +189,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path, dam
     said = []
     assert checkpoints.newest(NAMES, said.append)[0] == 2
     (line,) = said
-    assert line.startswith(f"checkpoint {tmp_path}/checkpoints/4 is damaged and left out: ")
+    assert line.startswith(f"checkpoint {tmp_path}/checkpoints/4 is damaged and skipped: ")
     assert "\n" not in line
     assert names_in(tmp_path) == ["checkpoints"]
     for number in range(2):  # it happens to the same round again

@@ -87,7 +87,7 @@ def bad_torch(folder, torch):
         ("class.pth", "holds Python objects besides tensors, which are never loaded"),
         ("pickle.pt", "is not a readable PyTorch file"),
         ("ints.pt", "tensor l1.weight holds torch.int64 values, not floats"),
-        ("number.pt", "l1.weight is no tensor"),
+        ("number.pt", "l1.weight is not a tensor"),
         ("list.pt", "holds no state dict"),
         ("sparse.pt", "tensor l1.weight is sparse"),
     ],
@@ -106,8 +106,8 @@ def test_a_bad_file_is_refused_with_its_name_and_the_reason(tmp_path, capsys, na
     ("name", "said"),
     [
         ("m.npz", "must end in .safetensors, .pt, .pth"),
-        ("nowhere/m.safetensors", "must be a file in a folder that is there"),
-        ("there.safetensors", "is there already; add --force to overwrite it"),
+        ("nowhere/m.safetensors", "must be in an existing folder"),
+        ("there.safetensors", "already exists; add --force to overwrite it"),
     ],
 )
 def test_a_target_that_cannot_be_written_is_refused(tmp_path, name, said):

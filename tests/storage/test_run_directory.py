@@ -80,7 +80,7 @@ def test_a_second_writer_is_refused_while_the_first_lives(tmp_path):
     with second.open(Config(), {}, resume=True):
         pass
     with (
-        pytest.raises(SettingError, match="holds a run already; add --resume"),
+        pytest.raises(SettingError, match="already holds a run; add --resume"),
         second.open(Config(), {}, resume=False),
     ):
         pytest.fail("the directory holds a run")
@@ -140,7 +140,10 @@ def test_other_settings_are_refused_by_name_and_some_may_change(tmp_path):
         said + "beta was 10000.0 and is 1.0, beta_labeled was 10000.0 and is 1.0, seed was 0 and is 4"
     )
     assert resumed(directory, config.replace(method="rscfed")) == said + "method was sso and is rscfed"
-    assert resumed(directory, config.replace(rounds=9)) == "--rounds 9: a resumed run must have at least its 10 rounds"
+    assert (
+        resumed(directory, config.replace(rounds=9))
+        == "--rounds 9: must be at least 10, the rounds of the run that is resumed"
+    )
 
 
 def test_other_data_are_refused_and_nothing_is_written(tmp_path):
@@ -178,9 +181,9 @@ IDENTITY = [
     (FILE, {"method": "copy/mine.py", "model": "copy/net.py"}, None),  # the place does not matter
     (OBJECT, OBJECT, None),
     (NETWORK_OBJECT, NETWORK_OBJECT, None),
-    (OBJECT, {}, "the run there has a method of its own, mine, given as an object: give it again (method=)"),
-    (OBJECT, OBJECT | {"method": "yours"}, "the run there has a method of its own, mine, given as an object"),
-    (OBJECT, {"method": "old/mine.py"}, "the run there has a method of its own, mine, given as an object"),
+    (OBJECT, {}, "the run there has the method mine, given as an object: give it again (method=)"),
+    (OBJECT, OBJECT | {"method": "yours"}, "the run there has the method mine, given as an object"),
+    (OBJECT, {"method": "old/mine.py"}, "the run there has the method mine, given as an object"),
     (FILE, FILE | {"method": "new/mine.py"}, "the file of method mine has changed since the run began"),
     (
         FILE,
@@ -194,10 +197,14 @@ IDENTITY = [
     (
         NETWORK_OBJECT,
         {"seed": 3},
-        "the run there has a model of its own, Perceptron, given as an object: give it again (network=)",
+        "the run there has the model Perceptron, given as an object: give it again (network=)",
     ),
     ({}, {"method": "old/mine.py"}, "the run there has other settings: method was rscfed and is mine"),
-    ({}, {"method": "rscfed", "method_hash": "none"}, "the run there has the built-in method rscfed, not another one"),
+    (
+        {},
+        {"method": "rscfed", "method_hash": "none"},
+        "the run there has the built-in method rscfed, not a different one",
+    ),
     (FILE, FILE | {"mine_threshold": 0.5}, "other settings: mine_threshold was 0.95 and is 0.5"),
     (OBJECT, OBJECT | {"mine_threshold": 0.5}, "other settings: mine_threshold was None and is 0.5"),
     (OBJECT | {"mine_threshold": 0.5}, OBJECT, "other settings: mine_threshold was 0.5 and is None"),

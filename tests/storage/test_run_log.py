@@ -88,7 +88,7 @@ def test_a_log_that_fails_is_given_up_with_one_line_and_the_run_continues(tmp_pa
     assert log.told == told
     [line] = said
     assert line.startswith("--listed: the server is gone xxx")
-    assert line.endswith("...; the run continues without it, and --resume tells it the rounds that it lacks")
+    assert line.endswith("...; the run continues without it; --resume sends the missing rounds")
     assert len(line) < LONGEST_REASON + 200
 
 

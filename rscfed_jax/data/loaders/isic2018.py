@@ -42,7 +42,7 @@ def load(config: Config) -> Dataset:
     raise not_found(
         config,
         "HAM10000_metadata.csv (lesion_id,image_id,dx) or ISIC's one-hot ground truth, and the unpacked JPEG files,",
-        source=f"{SOURCES}: their licence is for you to accept, so --download does not fetch them",
+        source=f"{SOURCES}: you must accept their licence yourself, so --download does not fetch them",
     )
 
 

@@ -33,7 +33,7 @@ def load(config: Config) -> Dataset:
         folder = folder or folders(config)[0]
         fetch(config, (TRAIN, TEST), folder)
     if folder is None:
-        ways = ", or let --download do it (246 MB); a prepared TFDS svhn_cropped is read, too"
+        ways = ", or use --download (246 MB); a prepared TFDS svhn_cropped also works"
         raise not_found(config, f"{TRAIN.name} and {TEST.name}", source=SOURCE, also=ways)
     train_images, train_labels = _read_mat(config, folder / TRAIN.name)
     test_images, test_labels = _read_mat(config, folder / TEST.name)
@@ -48,7 +48,7 @@ def _read_mat(config: Config, path: Path) -> tuple[np.ndarray, np.ndarray]:
         content = read_mat(path, ("X", "y"))
         images, labels = content["X"], content["y"].reshape(-1)
     except FileNotFoundError:
-        raise refuse(f"no such file; put it there, from {SOURCE}, or let --download do it") from None
+        raise refuse(f"no such file; get it from {SOURCE}, or use --download") from None
     except KeyError as error:
         raise refuse(f"holds no array {error}") from None
     except OSError as error:

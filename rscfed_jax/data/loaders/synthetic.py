@@ -45,7 +45,7 @@ def _sizes(name: str) -> dict[str, int]:
         sizes[key] = int(value)
     numbers = (sizes["train"] + sizes["test"]) * sizes["size"] ** 2 * sizes["channels"]
     if numbers > MAX_NUMBERS:
-        raise SettingError("dataset", name, f"would be {numbers:.2g} numbers, allowed are {MAX_NUMBERS:.2g}")
+        raise SettingError("dataset", name, f"would hold {numbers:.2g} numbers; at most {MAX_NUMBERS:.2g} are allowed")
     if sizes["classes"] < 2 or sizes["classes"] > min(sizes["train"], MAX_CLASSES):
         raise SettingError("dataset", name, f"classes must be from 2 to {MAX_CLASSES}, and not more than train")
     if sizes["channels"] not in (1, 3):

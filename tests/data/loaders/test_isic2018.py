@@ -127,5 +127,5 @@ def test_an_empty_table_and_a_broken_picture_are_refused(folder, cache):
 
 def test_what_is_missing_is_named_with_its_place(tmp_path):
     place = r"from https://doi.org/10.7910/DVN/DBW86T or https://challenge.isic-archive.com/data/#2018"
-    with pytest.raises(SettingError, match=rf"not found in .*; put HAM10000_metadata.csv .* {place}: their licence is"):
+    with pytest.raises(SettingError, match=rf"not found in .*; put HAM10000_metadata.csv .* {place}: you must accept"):
         load_dataset("isic2018", data_dir=str(tmp_path), download=True)

@@ -109,8 +109,8 @@ def test_without_test_arrays_a_fifth_of_each_client_is_held_out_and_no_client_lo
         (np.arange(19) % 3, "train_clients must be one client per image (20), not of shape (19,)"),
         (np.zeros((20, 1), int), "one client per image (20), not of shape (20, 1)"),
         (np.zeros(0, int), "one client per image (20), not of shape (0,)"),
-        (np.arange(20.0) % 3, "train_clients must be whole numbers or texts, not float64"),
-        (np.arange(20) % 3 - 1, "train_clients must be whole numbers from 0 on, but holds -1"),
+        (np.arange(20.0) % 3, "train_clients must be whole numbers or strings, not float64"),
+        (np.arange(20) % 3 - 1, "train_clients must be non-negative whole numbers, but holds -1"),
     ],
 )
 def test_wrong_ids_of_clients_are_refused(tmp_path, ids, reason):

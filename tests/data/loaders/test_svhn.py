@@ -42,11 +42,11 @@ def test_a_folder_of_its_own_is_found(tmp_path):
 
 
 def test_what_is_missing_is_named_with_its_place(tmp_path):
-    ways = r"there, from http://ufldl.stanford.edu/housenumbers, or let --download do it \(246 MB\)"
+    ways = r"there, from http://ufldl.stanford.edu/housenumbers, or use --download \(246 MB\)"
     with pytest.raises(SettingError, match=f"not found in .*; put train_32x32.mat and test_32x32.mat {ways}"):
         load_dataset("svhn", data_dir=str(tmp_path))
     write(tmp_path)
-    with pytest.raises(SettingError, match=r"test_32x32.mat: no such file; .* let --download do it"):
+    with pytest.raises(SettingError, match=r"test_32x32.mat: no such file; .* use --download"):
         load_dataset("svhn", data_dir=str(tmp_path))
 
 

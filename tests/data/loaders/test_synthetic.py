@@ -32,7 +32,7 @@ def test_the_usage_gives_the_sizes_without_an_argument():
         ("channels=2", "channels must be 1 or 3"),
         ("classes=1", "classes must be from 2"),
         ("train=5,classes=6", "not more than train"),
-        ("size=100000", "numbers, allowed are 5e"),
+        ("size=100000", "numbers; at most 5e"),
         ("test=1", "test set must hold samples of at least two classes"),
     ],
     ids=lambda text: text[:20],
