@@ -29,7 +29,8 @@ DATA = {
     "paper/published.json",
     *(f"runner/gpus/{name}.textproto" for name in ("a100", "h100", "t4")),
     "paper/results.json",
-    *(f"report/static/{name}" for name in ("axes.js", "cells.js", "lines.js", "page.css", "page.html", "page.js")),
+    *(f"report/static/{name}.js" for name in ("axes", "cells", "compare", "lines", "page", "sort")),
+    *(f"report/static/{name}" for name in ("page.css", "page.html")),
 }
 UNWANTED = (
     "__pycache__",
