@@ -93,10 +93,14 @@ def compile_case(target: str, case: dict[str, Any], *, chunk: str | int, conv: s
 
 def markdown() -> Iterator[str]:
     """The committed results of all targets, a table for what each figure is."""
-    found = {name: json.loads((RESULTS / f"{name}.json").read_text())["cases"] for name in TARGETS}
+    files = {name: RESULTS / f"{name}.json" for name in TARGETS}
+    found = {name: json.loads(file.read_text())["cases"] for name, file in files.items() if file.exists()}
     for title, of_case in SHOWN.items():
-        lines = [[title, *found], *([case, *(of_case(found[name][case]) for name in found)] for case in CASES)]
-        yield as_markdown(lines)
+        rows = [
+            [case, *(of_case(cases[case]) if case in cases else "not tried" for cases in found.values())]
+            for case in CASES
+        ]
+        yield as_markdown([[title, *found], *rows])
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from rscfed_jax.config import SettingError
 # Part of the memory that is left free: cuDNN takes a workspace that no compiler counts.
 MARGIN = {"gpu": 1 / 8, "tpu": 1 / 32}
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-TOO_MUCH = re.compile(r"Used ([\d.]+)([KMG]) of [\d.]+[KMG] hbm")
+TOO_MUCH = re.compile(r"(?:Used |temporaries \()([\d.]+)([KMG])")  # in what a TPU's compiler says of it
 
 
 class Need(NamedTuple):

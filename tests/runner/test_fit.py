@@ -74,7 +74,11 @@ def test_a_round_that_never_fits_is_refused():
 
 @pytest.mark.parametrize(
     ("said", "second"),
-    [("Ran out of memory in memory space hbm. Used 32.00G of 15.75G hbm.", 31), ("no figure", 16)],
+    [
+        ("Ran out of memory in memory space hbm. Used 32.00G of 15.75G hbm.", 31),
+        ("the total memory required for HLO temporaries (48.00G) exceeds available HBM (15.75G)", 21),
+        ("no figure", 16),
+    ],
 )
 def test_a_compiler_that_gives_up_for_want_of_memory_counts_as_too_large(said, second):
     tried = []
