@@ -104,7 +104,7 @@ def pooled_by_strides(x: Array, kernel: Array) -> Array:
     size = kernel.shape[0]
     height, width = x.shape[1] - size, x.shape[2] - size  # of the last window of each kind
     parts = [x[:, i : i + height + size - 1, j : j + width + size - 1] for i in range(2) for j in range(2)]
-    return max_of_four(jnp.stack([plain_conv(part, kernel, 2) for part in parts]))
+    return max_of_parts(*(plain_conv(part, kernel, 2) for part in parts))
 
 
 def matmul_pooled(x: Array, kernel: Array) -> Array:
@@ -262,17 +262,34 @@ max_of_four.defvjp(_max_forward, _max_backward)
 
 
 @jax.custom_vjp
+def max_of_parts(*parts: Array) -> Array:
+    """The maximum of four arrays, as `max_of_four` of their stack."""
+    return _largest_and_first(*parts)[0]
+
+
+def _largest_and_first(*parts: Array) -> tuple[Array, Array]:
+    """The maximum of four arrays, and which of them is the first that has it."""
+    a, b, c, d = parts
+    largest = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+    first = jnp.where(a == largest, 0, jnp.where(b == largest, 1, jnp.where(c == largest, 2, 3)))
+    return largest, first.astype(jnp.int8)
+
+
+def _parts_backward(first: Array, grad: Array) -> tuple[Array, ...]:
+    return tuple(jnp.where(first == number, grad, 0) for number in range(4))
+
+
+max_of_parts.defvjp(_largest_and_first, _parts_backward)
+
+
+@jax.custom_vjp
 def max_of_blocks(x: Array) -> Array:
     """[C, H, W, B] to [C, H/2, W/2, B]: `max_of_four` of the 2x2 blocks, as one pass over the array each way."""
     return _blocks_forward(x)[0]
 
 
 def _blocks_forward(x: Array) -> tuple[Array, Array]:
-    """Also which of the four is the first of the largest."""
-    a, b, c, d = (x[:, i::2, j::2] for i in range(2) for j in range(2))
-    largest = jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
-    first = jnp.where(a == largest, 0, jnp.where(b == largest, 1, jnp.where(c == largest, 2, 3))).astype(jnp.int8)
-    return largest, first
+    return _largest_and_first(*(x[:, i::2, j::2] for i in range(2) for j in range(2)))
 
 
 def _blocks_backward(first: Array, grad: Array) -> tuple[Array]:

@@ -17,6 +17,7 @@ from rscfed_jax.models.layers import (
     matmul_conv,
     max_of_blocks,
     max_of_four,
+    max_of_parts,
     pooled_by_blocks,
     pooled_by_strides,
     to_blocks,
@@ -149,14 +150,16 @@ def test_the_gradient_of_equal_maxima_goes_to_the_first():
     np.testing.assert_array_equal(grad[:, 0, 0, 0], [[1, 0], [0, 0], [0, 10], [0, 0]])
 
 
-def test_both_ways_to_pool_agree_to_the_bit_in_values_and_gradients():
+def test_all_ways_to_pool_agree_to_the_bit_in_values_and_gradients():
     x = jax.random.randint(jax.random.key(0), (3, 6, 8, 5), 0, 3).astype(jnp.float32)  # with many equal maxima
     weights = jax.random.normal(jax.random.key(1), (3, 3, 4, 5))
 
     def results(pool):
         return jax.value_and_grad(lambda x: jnp.sum(pool(x) * weights))(x)
 
-    chex.assert_trees_all_equal(results(max_of_blocks), results(lambda x: max_of_four(to_blocks(x))))
+    expected = results(lambda x: max_of_four(to_blocks(x)))
+    chex.assert_trees_all_equal(results(max_of_blocks), expected)
+    chex.assert_trees_all_equal(results(lambda x: max_of_parts(*to_blocks(x))), expected)
 
 
 @pytest.mark.parametrize("size", [3, 5])

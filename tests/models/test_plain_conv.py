@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rscfed_jax.models.plain_conv import convolve, plain_conv
+from rscfed_jax.models.plain_conv import convolve, kernel_gradients, plain_conv
 
 GEOMETRIES = [  # kernel size, stride, padding, side of the image
     (5, 1, 0, 9),
@@ -54,6 +54,23 @@ def test_the_kernels_gradient_is_a_backward_filter_convolution_for_gpus(size, st
     text = jax.export.export(jax.jit(gradient), platforms=["cuda"])(x, kernels).mlir_module()
     groups = re.findall(r"batch_group_count = (\d+) : i64, feature_group_count = (\d+)", text)
     assert groups == [("1", "3"), ("3", "1")]  # the convolution, and its kernels' gradient
+
+
+def test_on_tpus_it_is_what_vmap_makes_of_it():
+    x, kernels = jnp.zeros((3, 2, 9, 9, 4)), jnp.zeros((3, 5, 5, 2, 6))
+    gradient = jax.vmap(jax.grad(loss_of(plain_conv, 1, 0), argnums=1))
+    text = jax.export.export(jax.jit(gradient), platforms=["tpu"])(x, kernels).mlir_module()
+    assert re.findall(r"batch_group_count = (\d+)", text) == ["1", "1"]
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_both_ways_agree(x64, clients):
+    x = jax.random.normal(jax.random.key(0), (clients, 2, 7, 8, 3))
+    kernels = jax.random.normal(jax.random.key(1), (clients, 3, 3, 2, 4))
+    grad = jax.random.normal(jax.random.key(2), (clients, 4, 4, 4, 3))
+    found = kernel_gradients(3, 2, 1)(x, grad)
+    expected = jax.vmap(lambda x, kernel, grad: jax.vjp(lambda k: convolve(x, k, 2, 1), kernel)[1](grad)[0])
+    chex.assert_trees_all_close(found, expected(x, kernels, grad), rtol=1e-10, atol=1e-10)
 
 
 def test_the_bare_convolution_would_need_groups_of_features():
