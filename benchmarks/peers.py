@@ -1,6 +1,6 @@
 """A round of federated averaging: this project against a lean PyTorch loop, Flower, pfl-research and FedJAX.
 
-    python benchmarks/peers.py                                   # makes the peers' environments: about 5 GB
+    python benchmarks/peers.py                                   # makes the peers' environments: about 4 GB
     python benchmarks/peers.py --fedjax CHECKOUT                 # also FedJAX, from a checkout of its repository
     python benchmarks/peers.py --settings 10x640 --peers flower  # one comparison
 
@@ -16,8 +16,9 @@ image at random from one of 40x40 and computes the gradient's norm.
 - `pfl`: pfl-research with one process and all threads; it does not shuffle the samples.
 - `fedjax`: its default backend. The released package fails with current JAX, so it needs --fedjax.
 
-Each system lives in a process of its own, which stays alive (Flower with its Ray actors) and waits for its turn. A turn
-is a few rounds; the system that begins changes from turn to turn. Seconds of a round are medians over the turns.
+Each system lives in a process of its own, which stays alive and waits for its turn. A turn is a few rounds; the system
+that begins changes from turn to turn. Seconds of a round are medians over the turns. Flower pauses between rounds as
+the others do, because its server's function waits; meanwhile it and Ray use 5 to 8% of a core, which slows the others.
 `start` is the time from the start of the process to the end of its first round, with compilation but without the
 making of the environment, once for each setting.
 
