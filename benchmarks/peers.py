@@ -48,14 +48,14 @@ from common import publish
 from rscfed_jax.config.files import cache_folder
 
 HERE = Path(__file__).resolve().parent
-TORCH = ("torch==2.13.0", "numpy==2.4.6", "pillow")
+TORCH = ("torch==2.13.0", "numpy==2.4.6", "pillow==13.0.0")
 REQUIREMENTS = {
     "torch": TORCH,
     "flower": ("flwr[simulation]==1.41.0", *TORCH),
     "pfl": ("pfl[pytorch]==0.6.0", *TORCH),
     "fedjax": (
         f"jax=={metadata.version('jax')}",  # the same compiler as ours
-        *("optax==0.2.8", "dm-haiku==0.0.17", "absl-py", "msgpack", "requests", "scipy"),
+        *("optax==0.2.8", "dm-haiku==0.0.17", "absl-py==2.5.1", "msgpack==1.2.4", "requests==2.34.2", "scipy==1.17.1"),
     ),
 }
 SETTINGS = ("10x640", "100x64", "1000x64")
