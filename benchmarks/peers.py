@@ -18,7 +18,8 @@ image at random from one of 40x40 and computes the gradient's norm.
 
 Each system lives in a process of its own, which stays alive and waits for its turn. A turn is a few rounds; the system
 that begins changes from turn to turn. Seconds of a round are medians over the turns. Flower pauses between rounds as
-the others do, because its server's function waits; meanwhile it and Ray use 5 to 8% of a core, which slows the others.
+the others do, because its server's function waits. Who waits is stopped with all its children (so this needs Linux):
+Flower and Ray would otherwise use 5 to 8% of a core in the turns of the others.
 `start` is the time from the start of the process to the end of its first round, with compilation but without the
 making of the environment, once for each setting.
 
@@ -28,6 +29,7 @@ set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. A peer that fails 
 """
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -67,6 +69,26 @@ class PeerError(Exception):
     """A system that cannot be measured, and why."""
 
 
+def family(process: int) -> list[int]:
+    """A process and all its descendants."""
+    children = collections.defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children[parent].append(int(stat.parent.name))
+    found = [process]
+    for member in found:
+        found += children[member]
+    return found
+
+
+def send(number: signal.Signals, processes: list[int]) -> None:
+    """Sends a signal to those that still live."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
 def last_line(text: str) -> str:
     """The last line of a log that says something."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
@@ -94,13 +116,14 @@ def make_environment(name: str, home: Path) -> Path:
 
 @dataclasses.dataclass
 class Worker:
-    """The process of one system in one setting."""
+    """The process of one system in one setting, stopped but for its turns."""
 
     process: subprocess.Popen
     answers: Any  # the end of a pipe, unbuffered
     log: Path
     patience: float
     start: float = 0.0
+    stopped: list[int] = dataclasses.field(default_factory=list)
     seconds: list[float] = dataclasses.field(default_factory=list)
 
     @classmethod
@@ -132,6 +155,7 @@ class Worker:
 
     def ask(self, rounds: int) -> float:
         """The seconds of one of as many rounds."""
+        self.wake()
         with contextlib.suppress(BrokenPipeError):
             print(rounds, file=self.process.stdin, flush=True)
         ready, _, _ = select.select([self.answers], [], [], self.patience)
@@ -139,16 +163,24 @@ class Worker:
             raise PeerError(f"no answer in {self.patience:.0f} s")
         if not (answer := self.answers.readline()):
             raise PeerError(last_line(self.log.read_text(errors="replace")))
+        self.stopped = family(self.process.pid)
+        send(signal.SIGSTOP, self.stopped)
         return float(answer)
+
+    def wake(self) -> None:
+        """Lets the process and its children go on."""
+        send(signal.SIGCONT, self.stopped)
+        self.stopped = []
 
     def end(self) -> None:
         """Lets the process finish; one that does not is killed with its children."""
+        self.wake()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            send(signal.SIGKILL, family(self.process.pid))
             self.process.wait()
         self.answers.close()
 
@@ -241,6 +273,7 @@ def main() -> None:
     if arguments.peers is None:
         arguments.peers = [name for name in REQUIREMENTS if name != "fedjax" or arguments.fedjax]
     arguments.environments = arguments.environments.resolve()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that stopped processes are ended
     results = {setting: measure(setting, arguments) for setting in arguments.settings}
     print_table(results)
     work = {"repeats": arguments.repeats, "rounds": arguments.rounds}
