@@ -90,6 +90,7 @@ def test_a_form_is_timed_once_and_remembered_for_the_device_and_the_shapes(gpu, 
     assert races == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_repeats_what_was_chosen_unless_the_device_is_another(gpu, races, tmp_path, monkeypatch):
     gpu()
     config, out = rj.Config(**SETTINGS), tmp_path / "run"
@@ -103,6 +104,7 @@ def test_a_resumed_run_repeats_what_was_chosen_unless_the_device_is_another(gpu,
     assert choice.of_the_same_device(stored, pretended(kind="Another GPU")) == {}
 
 
+@pytest.mark.slow
 def test_the_chunk_is_what_fits_and_one_that_does_not_is_refused_before_anything_is_written(gpu, tmp_path):
     gpu()
     config = rj.Config(**SETTINGS | {"rounds": 1, "conv": "matmul"})

@@ -64,11 +64,11 @@ def test_the_outputs_are_kept_without_errors_and_without_paths_of_a_machine(name
 
 def test_one_address_changes_badge_and_installation(monkeypatch):
     assert refresh.badge("quickstart").endswith(f"({refresh.COLAB})")
-    assert 'SOURCE = ".."' in refresh.first_cell()
+    assert 'else "rscfed-jax"\n' in refresh.first_cell()
     monkeypatch.setattr(refresh, "REPOSITORY", "https://github.com/someone/something")
     target = "https://colab.research.google.com/github/someone/something/blob/main/notebooks/quickstart.ipynb"
     assert refresh.badge("quickstart").endswith(f"({target})")
-    assert 'SOURCE = "git+https://github.com/someone/something@main"' in refresh.first_cell()
+    assert 'else "git+https://github.com/someone/something@main"\n' in refresh.first_cell()
     notebook = read("quickstart")
     refresh.fill(notebook, "quickstart")
     refresh.fill(notebook, "quickstart")
