@@ -9,7 +9,7 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax.config import SettingError
 from rscfed_jax.runner import choice, loop, race, tuning
-from rscfed_jax.runner.build import NO_OBJECTS
+from rscfed_jax.runner.build import NO_OBJECTS, build_cells
 from rscfed_jax.runner.fit import usable
 from rscfed_jax.runner.processes import as_letters
 from rscfed_jax.storage.run_directory import RunDirectory
@@ -121,10 +121,15 @@ def test_the_chunk_is_what_fits_and_one_that_does_not_is_refused_before_anything
     assert not (tmp_path / "refused").exists()
 
 
-def test_on_cpu_nothing_is_timed_and_the_choice_is_told(tmp_path, monkeypatch, capsys):
+def test_on_cpu_nothing_is_timed_and_the_choice_is_told(monkeypatch):
     monkeypatch.setattr(race, "race", lambda *_, **__: pytest.fail("timed on CPU"))
-    rj.train(rj.Config(**SETTINGS), out=tmp_path / "run", progress=True)
-    assert device_of(tmp_path / "run") == {
+    config, device = rj.Config(**SETTINGS), choice.this_device()
+    federation = rj.build_federation(config)
+    form = choice.choose_form(config, federation, objects=NO_OBJECTS, stored={}, say=print, device=device)
+    simulation = build_cells([config], [federation], conv=form)
+    after, chosen, compilations = choice.choose_chunk(simulation, config, capacity=1, stored={}, device=device)
+    assert (after.algorithm, compilations) == (simulation.algorithm, 0)
+    assert chosen._asdict() == {
         "device": "cpu",
         "platform": "cpu",
         "devices": 1,
@@ -133,7 +138,7 @@ def test_on_cpu_nothing_is_timed_and_the_choice_is_told(tmp_path, monkeypatch, c
         "memory_gib": None,
         "limit_gib": None,
     }
-    assert "1 x cpu: matmul convolutions, 1 client at once" in capsys.readouterr().err
+    assert str(chosen) == "1 x cpu: matmul convolutions, 1 client at once on each"
 
 
 def test_the_race_is_decided_by_the_clock():
