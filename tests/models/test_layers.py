@@ -15,14 +15,12 @@ from rscfed_jax.models.layers import (
     Conv,
     ConvMaxPool,
     matmul_conv,
-    max_of_blocks,
-    max_of_four,
-    max_of_parts,
     pooled_by_blocks,
     pooled_by_strides,
     to_blocks,
     uniform_by_fan_in,
 )
+from rscfed_jax.models.pooling import max_of_blocks, max_of_four, max_of_parts
 
 
 def assert_same_layer(ours, theirs, x):
