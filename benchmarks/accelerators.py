@@ -67,11 +67,11 @@ def compile_case(target: str, case: dict[str, Any], *, chunk: str | int, conv: s
     config = rj.Config(dataset="synthetic", labeled_clients=shapes.labeled, **{"image_size": 32} | settings)
     began = time.perf_counter()
     try:
-        compiled = compile_round(target, config, shapes, devices=case.get("devices", 1))
+        fitted = compile_round(target, config, shapes, devices=case.get("devices", 1))
     except (jax.errors.JaxRuntimeError, SettingError) as error:
         return {"compiled": False, "error": str(error).splitlines()[0][:200]}
     seconds = time.perf_counter() - began
-    fitted, device = compiled.fitted, TARGETS[target]
+    device = TARGETS[target]
     text = fitted.program.as_text()
     step = local_step(text, tpu=device.platform == "tpu")
     return {

@@ -99,8 +99,8 @@ def pooled_by_blocks(x: Array, kernel: Array) -> Array:
 def pooled_by_strides(x: Array, kernel: Array) -> Array:
     """A convolution with stride 2 for each of the four neighbours, and the maximum of the four.
 
-    Spreading the gradient of a block over its neighbours is what a TPU takes longest for. Here there are no blocks: by
-    the compiler's estimate for a v5e a step takes two thirds of the cycles.
+    Spreading the gradient of a block over its neighbours is what a TPU takes longest for, and here there are no blocks:
+    2.0 instead of 2.5 million cycles for a step of 15 clients, by the compiler's estimate for a v5e.
     """
     size = kernel.shape[0]
     height, width = x.shape[1] - size, x.shape[2] - size  # of the last window of each kind

@@ -1,6 +1,7 @@
 """From settings to the parts of a program: names are resolved to functions here, once."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -196,6 +197,15 @@ def build_cells(
         return simulation
     start, _ = load_model(config.init_from, model, setting="init_from")
     return simulation._replace(state=start_from(algorithm, simulation.state, start))
+
+
+def slots_of_a_device(algorithm: Algorithm, data: FederatedData) -> int:
+    """How many clients of G cells a device trains in a round, one after the other or at once; shapes are enough."""
+    axis = algorithm.axis
+    assert algorithm.method.sample is not None
+    sample = jax.vmap(algorithm.method.sample, in_axes=(None, OF_A_CELL))
+    cells, *drawn = jax.eval_shape(sample, jax.random.key(0), data).shape  # [G, M, K]
+    return -(-(cells // axis.grid_devices * math.prod(drawn)) // axis.client_devices)
 
 
 def start_from(algorithm: Algorithm, state: State, model: Model) -> State:

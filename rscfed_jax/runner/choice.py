@@ -5,7 +5,6 @@ On CPU nothing is tried: products of matrices, one client at a time on every cor
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,10 +13,9 @@ import numpy as np
 
 from rscfed_jax.config import Config
 from rscfed_jax.core.client_axis import LARGEST_AUTO_CHUNK
-from rscfed_jax.core.types import OF_A_CELL
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.runner import race
-from rscfed_jax.runner.build import Objects, Simulation, tree_bytes
+from rscfed_jax.runner.build import Objects, Simulation, slots_of_a_device, tree_bytes
 from rscfed_jax.runner.compiled import compiled
 from rscfed_jax.runner.fit import fit, usable
 from rscfed_jax.runner.processes import as_letters, from_the_first, is_first
@@ -124,7 +122,7 @@ def choose_chunk(
     if form == "auto":
         form = "matmul" if device.platform == "cpu" else "plain"
     limit = memory_limit(device)
-    slots = slots_of_a_device(simulation)
+    slots = slots_of_a_device(simulation.algorithm, simulation.data)
     chunk = min(axis.chunk or slots, slots)
     facts = {"device": device.device_kind, "platform": device.platform, "devices": axis.devices, "conv": form}
     unknown = Choice(**facts, chunk=chunk, memory_gib=None, limit_gib=None)
@@ -149,16 +147,6 @@ def choose_chunk(
     )
     known = unknown._replace(chunk=fitted.chunk, memory_gib=fitted.need.total / GIB, limit_gib=limit / GIB)
     return with_chunk(simulation, fitted.chunk), known, fitted.compilations
-
-
-def slots_of_a_device(simulation: Simulation) -> int:
-    """How many clients a device trains in a round, one after the other or at once."""
-    algorithm, axis = simulation.algorithm, simulation.algorithm.axis
-    assert algorithm.method.sample is not None
-    sample = jax.vmap(algorithm.method.sample, in_axes=(None, OF_A_CELL))
-    drawn = jax.eval_shape(sample, jax.random.key(0), simulation.data)  # [G, M, K]
-    here = drawn.shape[0] // axis.grid_devices * math.prod(drawn.shape[1:])
-    return -(-here // axis.client_devices)
 
 
 def with_chunk(simulation: Simulation, chunk: int) -> Simulation:

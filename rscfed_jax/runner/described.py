@@ -20,7 +20,7 @@ from rscfed_jax.core.client_axis import CLIENTS, GRID, LARGEST_AUTO_CHUNK, Clien
 from rscfed_jax.core.program import init_cells, run_cells
 from rscfed_jax.core.types import OF_A_CELL, FederatedData, State
 from rscfed_jax.models.registry import model_like
-from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, tree_bytes
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, slots_of_a_device, tree_bytes
 from rscfed_jax.runner.fit import Fitted, fit, usable
 from rscfed_jax.runner.moved_bytes import moved_bytes
 from rscfed_jax.runner.step_cost import Parts, local_step
@@ -62,14 +62,6 @@ class Shapes(NamedTuple):
     labeled: int  # clients with labels
     test: int = 0  # samples of the test set
     cells: int = 1
-
-
-class Compiled(NamedTuple):
-    """A round for a described device."""
-
-    fitted: Fitted
-    algorithm: Algorithm
-    slots: int  # clients that a device trains in a round
 
 
 def axis_for(devices: list[Any], *, chunk: int, grid_devices: int = 1, graphs: bool = False) -> ClientAxis:
@@ -125,7 +117,7 @@ def arguments_of(
 
 def compile_round(
     name: str, config: Config, shapes: Shapes, *, devices: int = 1, grid_devices: int = 1, objects: Objects = NO_OBJECTS
-) -> Compiled:
+) -> Fitted:
     """Compiles the round of a config for a target, with the chunk that fits into its memory."""
     target, there = TARGETS[name], devices_of(name, devices)
     network, method = objects.network_of(config, shapes.classes), objects.method_of(config)
@@ -134,18 +126,14 @@ def compile_round(
     any_unlabeled = np.bool_(shapes.labeled < config.holders or bool(config.labeled_fraction))
     algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=any_unlabeled)
     state, data, hyper, rounds = arguments_of(algorithm, config, shapes, there[0])
-    assert algorithm.method.sample is not None
-    drawn = jax.eval_shape(
-        jax.vmap(algorithm.method.sample, in_axes=(None, OF_A_CELL)), jax.random.key(0), data
-    ).shape  # [G, M, K]
-    slots = -(-(drawn[0] // grid_devices * drawn[1] * drawn[2]) // axis.client_devices)
+    slots = slots_of_a_device(algorithm, data)
 
     def compile_(chunk: int) -> Any:
         chunked = dataclasses.replace(algorithm, axis=dataclasses.replace(axis, chunk=chunk))
         lowered = run_cells.lower(chunked, state, data, hyper, rounds, capacity=1)
         return axis.compile(lowered, platform=target.platform)
 
-    fitted = fit(
+    return fit(
         compile_,
         largest=min(slots, LARGEST_AUTO_CHUNK),
         budget=usable(target.limit, target.platform),
@@ -153,7 +141,6 @@ def compile_round(
         constant=slots * tree_bytes(model),
         only=None if config.chunk == "auto" else min(int(config.chunk), slots),
     )
-    return Compiled(fitted, algorithm, slots)
 
 
 def compile_step(name: str, config: Config, classes: int, parts: Parts, objects: Objects, *, chunk: int) -> float:

@@ -16,7 +16,7 @@ from rscfed_jax.config import Config
 from rscfed_jax.config.files import cache_folder, write_json
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.runner.build import Objects
-from rscfed_jax.runner.step_cost import Parts, local_step
+from rscfed_jax.runner.step_cost import Parts, local_step, repeated
 
 FORMS = ("plain", "matmul")
 STEPS, REPEATS = 20, 3
@@ -83,7 +83,7 @@ def race(
     programs: dict[str, Callable[[], Any]] = {}
     for form in forms:
         step, one = local_step(config, federation.dataset.classes, parts, objects, conv=form)
-        arguments = jax.tree.map(partial(_repeated, times=clients), one)
+        arguments = jax.tree.map(partial(repeated, times=clients), one)
         # A form that this device cannot compile, or has no memory for, has lost.
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             compiled = jax.jit(partial(_steps, step)).lower(arguments, jnp.int32(STEPS)).compile()
@@ -107,7 +107,3 @@ def _steps(step: Callable[..., Any], arguments: tuple, number: jax.Array) -> Any
         return model, client
 
     return jax.lax.fori_loop(0, number, body, (model, client))
-
-
-def _repeated(leaf: jax.Array, *, times: int) -> jax.Array:
-    return jnp.broadcast_to(leaf, (times, *leaf.shape))

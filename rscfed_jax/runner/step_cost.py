@@ -105,7 +105,7 @@ def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects
     step, one = local_step(config, classes, parts, objects)
     counts = []
     for chunk in (1, 2):
-        arguments = jax.tree.map(partial(_repeated, times=chunk), one)
+        arguments = jax.tree.map(partial(repeated, times=chunk), one)
         program = jax.jit(jax.vmap(step)).lower(*arguments).compile(compiler_options=QUICKLY)
         memory: Any = program.memory_analysis()
         cost: Any = program.cost_analysis()
@@ -130,5 +130,6 @@ def _zeros(like: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
 
 
-def _repeated(leaf: jax.Array, *, times: int) -> jax.Array:
+def repeated(leaf: jax.Array, *, times: int) -> jax.Array:
+    """An array for each of so many clients."""
     return jnp.broadcast_to(leaf, (times, *leaf.shape))

@@ -47,7 +47,7 @@ def bound_of(target: str, program: Program) -> Bound:
         test=len(federation.dataset.test_labels),
         cells=len(configs),
     )
-    fitted = compile_round(target, config, shapes, devices=number, objects=objects).fitted
+    fitted = compile_round(target, config, shapes, devices=number, objects=objects)
     parts = Parts.of(config.replace(devices=1, gpu_graphs=False), federation, objects)
     flops = step_flops(config, classes, parts, objects=objects)
     moved = compile_step(target, config, classes, parts, objects, chunk=fitted.chunk) / fitted.chunk

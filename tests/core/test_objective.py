@@ -13,6 +13,8 @@ from rscfed_jax.core.objective import (
     Batch,
     Step,
     consistency,
+    cross_entropies,
+    cross_entropies_by_comparison,
     cross_entropy,
     features_and_logits,
     labeled_loss,
@@ -116,3 +118,16 @@ def test_balanced_softmax_adds_the_log_shares_of_the_clients_classes(x64):
     np.testing.assert_allclose(
         labeled_loss(jnp.asarray(logits), plain), reference.cross_entropy(logits[seen], labels[seen]), rtol=1e-10
     )
+
+
+def test_cross_entropies_by_comparison_are_those_by_lookup_with_the_same_gradient(x64):
+    logits = 5 * jax.random.normal(jax.random.key(0), (6, 4))
+    labels = jnp.array([0, 3, 1, 1, 2, 0])
+    by_hand = np.log(np.exp(logits).sum(axis=1)) - np.asarray(logits)[np.arange(6), labels]
+    np.testing.assert_allclose(cross_entropies_by_comparison(logits, labels), by_hand, rtol=1e-12, atol=1e-14)
+    weights = jnp.arange(6.0)
+    ours, theirs = (
+        jax.grad(lambda logits, form=form: jnp.sum(form(logits, labels) * weights))(logits)
+        for form in (cross_entropies_by_comparison, cross_entropies)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)

@@ -14,6 +14,8 @@ from rscfed_jax.core.optimizer import (
     ema,
     ema_keep,
     init_client,
+    norm,
+    norm_of_all,
     scheduled,
     server_step,
     toward,
@@ -131,3 +133,12 @@ def test_momentum_alone_does_not_move_a_model_that_nobody_had_a_say_in():
     after, _ = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)
     silent, _ = once(algorithm, after, tiny.data, tiny.hyper._replace(drop_rate=jnp.float32(1)))
     chex.assert_trees_all_equal((silent.model, silent.optimizer), (after.model, after.optimizer))
+
+
+def test_the_norm_of_all_numbers_at_once_is_the_norm_leaf_by_leaf(x64):
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = ((3, 3, 2, 4), (5, 6), (7,))
+    tree = {str(shape): jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)}
+    by_hand = np.sqrt(sum(float(np.sum(np.square(leaf))) for leaf in tree.values()))
+    np.testing.assert_allclose(norm_of_all(tree), by_hand, rtol=1e-12)
+    np.testing.assert_allclose(norm(tree), by_hand, rtol=1e-12)
