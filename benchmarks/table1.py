@@ -1,0 +1,127 @@
+"""Table 1 of the RSCFed paper on all of its data, with the newer methods beside it.
+
+    python benchmarks/table1.py svhn --data-dir data                 # trains what is missing in runs/table1; 10 hours
+    python benchmarks/table1.py svhn rscfed balanced_labels          # some of the runs
+    python benchmarks/table1.py cifar100 --data-dir data
+    python benchmarks/table1.py svhn --publish                       # publishes finished runs without training
+
+The data directory holds SVHN's .mat files and svhn_published_partition.npz, or CIFAR-100. The same command continues an
+interrupted run. All runs of a data set start from one model: rounds of the labeled client alone, as in the published
+code. Every method has its own constants; nothing was chosen on the test set.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from common import RESULTS, keep_run
+
+import rscfed_jax as rj
+from rscfed_jax.paper.tables import paper_results
+from rscfed_jax.report.tables import as_markdown
+
+ORIGINAL = {"labeled_share": "off", "labeled_multiplier": 1.0}
+UPPER = {"method": "fedavg", "labeled_clients": 10}
+# Name: title, settings, and the name of the row in the paper's table.
+RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "upper": ("FedAvg, all ten clients labeled (upper bound)", UPPER, "fedavg_upper"),
+    "balanced_labels": ("Balanced labels", {"method": "balanced_labels"}, None),
+    "semifl": ("SemiFL", {"method": "semifl"}, None),
+    "semianagg": ("SemiAnAgg", {"method": "semianagg"}, None),
+    "cbafed": ("CBAFed", {"method": "cbafed"}, None),
+    "rscfed": ("RSCFed", {"method": "rscfed"}, "rscfed"),
+    "sso": ("RSCFed without distances (SSO)", {"method": "sso"}, None),
+    "fed_consist": ("Fed-Consist, labeled client at 50%", {"method": "fed_consist"}, "fed_consist"),
+    "fed_consist_original": ("Fed-Consist, original weights", {"method": "fed_consist", **ORIGINAL}, None),
+    "fedirm": ("FedIRM", {"method": "fedirm"}, "fedirm"),
+    "lower": ("FedAvg, the labeled client alone (lower bound)", {"method": "fedavg"}, "fedavg_lower"),
+}
+ROUNDS = {"svhn": 300, "cifar100": 200}
+PARTITION = {"svhn": "svhn_published_partition.npz"}
+START = {"method": "fedavg", "flip": True, "rounds": 7, "eval_every": 7}
+# Runs that were made before, by benchmarks/svhn.py, from the same start.
+EARLIER = {("svhn", "rscfed"): RESULTS / "svhn" / "full-rscfed-paper"}
+MOMENTS = (50, 100, 200, 300)
+
+
+def config_of(dataset: str, data_dir: Path, settings: dict[str, Any]) -> rj.Config:
+    """The settings of a run."""
+    partition = {"partition_file": str(data_dir / PARTITION[dataset])} if dataset in PARTITION else {}
+    return rj.Config(dataset=dataset, data_dir=str(data_dir), **partition, **settings)
+
+
+def train(dataset: str, name: str, data_dir: Path, runs: Path) -> None:
+    """Runs or continues one of the runs, after the one whose model all start from."""
+    if (dataset, name) in EARLIER:
+        return
+    rj.train(config_of(dataset, data_dir, START), out=runs / dataset / "start", resume=True, progress=True)
+    often = {"warmup_rounds": 0, "rounds": ROUNDS[dataset], "eval_every": 10, "checkpoint_every": 10}
+    config = config_of(dataset, data_dir, often | RUNS[name][1] | {"init_from": str(runs / dataset / "start")})
+    rj.train(config, out=runs / dataset / name, resume=True, progress=True)
+
+
+def smoothed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each evaluation after round 0 as the mean of the last five up to it."""
+    records = [record for record in records if record["round"] > 0]
+    return [
+        {"round": record["round"]}
+        | {name: fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
+        for i, record in enumerate(records)
+    ]
+
+
+def in_percent(numbers: dict[str, Any] | None) -> str:
+    """Accuracy and AUC; nothing if there are none."""
+    return "" if numbers is None else f"{100 * numbers['accuracy']:.1f} / {100 * numbers['auc']:.1f}"
+
+
+def publish(dataset: str, runs: Path) -> None:
+    """Copies finished runs to the results, and makes the table and the picture."""
+    out = RESULTS / "table1" / dataset
+    paper = paper_results()["table1_leaderboard"][dataset]
+    moments = [moment for moment in MOMENTS if moment <= ROUNDS[dataset]]
+    rows = [["accuracy / AUC", *(f"round {moment}" for moment in moments), "s per round", "paper, round 1000"]]
+    curves = {}
+    for name, (title, _, in_paper) in RUNS.items():
+        place = EARLIER.get((dataset, name), runs / dataset / name)
+        if not (place / "summary.json").exists():
+            continue
+        if (dataset, name) not in EARLIER:
+            keep_run(place, f"table1/{dataset}/{name}")
+        means = smoothed([json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()])
+        at_round = {mean["round"]: mean for mean in means}
+        seconds = json.loads((place / "summary.json").read_text())["seconds_per_round"]
+        known = paper[in_paper]["values"] if in_paper in paper else None
+        reported = "" if known is None else " / ".join(f"{value:.1f}" for value in known[:2])
+        rows.append([title, *(in_percent(at_round.get(moment)) for moment in moments), f"{seconds:.1f}", reported])
+        curves[title] = means
+    if not curves:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.md").write_text(as_markdown(rows))
+    rj.plot_curves(curves, out / "curves.png", title=f"{dataset}, all data, one seed")
+    print(as_markdown(rows))
+
+
+def main() -> None:
+    """Trains what is missing and publishes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", choices=list(ROUNDS))
+    parser.add_argument("names", nargs="*", metavar="RUN", help=f"default all: {', '.join(RUNS)}")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where the data are (default data)")
+    parser.add_argument("--runs", type=Path, default=Path("runs/table1"), help="where runs go (default runs/table1)")
+    parser.add_argument("--publish", action="store_true", help="train nothing")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(RUNS):
+        parser.error(f"RUN {min(unknown)}: must be one of {', '.join(RUNS)}")
+    if not arguments.publish:
+        rj.use_all_cores()
+        for name in arguments.names or RUNS:
+            train(arguments.dataset, name, arguments.data_dir, arguments.runs)
+    publish(arguments.dataset, arguments.runs)
+
+
+if __name__ == "__main__":
+    main()
