@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import shutil
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ def keep_run(run: Path, name: str) -> None:
     (RESULTS / name).mkdir(parents=True, exist_ok=True)
     for file in ("config.json", "metrics.jsonl", "summary.json"):
         shutil.copy(run / file, RESULTS / name / file)
+
+
+def paper_results() -> dict[str, Any]:
+    """The numbers of the RSCFed paper's tables."""
+    numbers: dict[str, Any] = json.loads(resources.files("rscfed_jax.paper").joinpath("results.json").read_text())
+    return numbers
 
 
 def publish(name: str, result: dict[str, Any]) -> None:

@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import RESULTS, keep_run
+from common import RESULTS, keep_run, paper_results
 
 import rscfed_jax as rj
-from rscfed_jax.paper.tables import paper_results
 
 OUT = RESULTS / "svhn"
 START = {"method": "fedavg", "flip": True}

@@ -16,10 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import RESULTS, keep_run
+from common import RESULTS, keep_run, paper_results
 
 import rscfed_jax as rj
-from rscfed_jax.paper.tables import paper_results
 from rscfed_jax.report.tables import as_markdown
 
 ORIGINAL = {"labeled_share": "off", "labeled_multiplier": 1.0}
