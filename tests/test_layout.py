@@ -1,6 +1,7 @@
 """The tree shows the architecture: which rooms there are, what each may import, and what no room may do."""
 
 import ast
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,13 @@ def test_no_test_file_imports_another():
             name for name in imports(path) if name.startswith("tests.") and name.split(".")[-1].startswith("test_")
         }
         assert not wrong, path
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[1].glob("benchmarks/*.py")), ids=lambda path: path.stem)
+def test_what_a_benchmark_imports_of_the_package_is_there(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rscfed_jax"):
+            module = importlib.import_module(node.module)
+            missing = [name.name for name in node.names if not hasattr(module, name.name)]
+            missing = [name for name in missing if importlib.util.find_spec(f"{node.module}.{name}") is None]
+            assert not missing, f"{node.module} has no {missing[0]}"
