@@ -21,7 +21,7 @@ def report_as_console(report: Report, *, letters: str = BARS) -> str:
     head = ["in percent", "seeds", "accuracy", "AUC", f"accuracy by round, {100 * low:.0f} to {100 * high:.0f}"]
     lines = [
         [
-            line.name if line.finished else f"{line.name} (unfinished)",
+            line.name,
             str(len(line.runs)),
             *(percent(line.final[name], plus_minus="+-", missing="-") for name in SHOWN),
             sparkline(curve, low=low, high=high, letters=letters).ljust(len(head[-1])),
