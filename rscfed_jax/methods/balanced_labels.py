@@ -1,7 +1,9 @@
 """Balanced labels: every client corrects its loss for its own class shares, and the labeled ones train for long.
 
 A combination of known parts, chosen on validation samples of SVHN; docs/results.md tells what each of them brings:
-- Unlabeled clients take the labels of the frozen global model where it is sure, as in FixMatch, on another crop.
+- Unlabeled clients take the labels of the frozen global model where it is sure, as in FixMatch, on another crop. It is
+  asked for the label under the client's own class shares, which are the mean of its predictions so far in the round
+  (one step of Saerens, Latinne, Decaestecker. Neural Computation 2002).
 - Labeled clients have a balanced softmax (Ren et al. NeurIPS 2020, https://arxiv.org/abs/2007.10740). The others have
   one as well, with the shares of the labels that they kept so far in the round: without it a client that holds few
   classes makes them likelier everywhere.
@@ -10,6 +12,7 @@ A combination of known parts, chosen on validation samples of SVHN; docs/results
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -34,10 +37,11 @@ DEFAULTS = {
 }
 NUMBERS = {
     "threshold": (0.8, "0..1", "confidence from which a pseudo-label counts"),
+    "expected": (True, "true|false", "labels under the class shares that the global model expects at the client"),
     "balanced": (True, "true|false", "correct the loss on pseudo-labels for the class shares of those kept so far"),
     "labeled_epochs": (5, "whole 1..", "local epochs of a labeled client; the others have --local-epochs"),
 }
-# Labels that a client pretends to have kept before its first step, equally many of each class.
+# Samples that a client pretends to have seen and kept before its first step, equally many of each class.
 PRETENDED = 64
 
 
@@ -48,9 +52,16 @@ def method(config: Config) -> Method:
         teacher="frozen",
         objective=loss,
         pseudo_labels=True,
-        tally=no_labels_yet,
+        tally=nothing_seen,
         epochs=LabeledEpochs(config.local_epochs),
     )
+
+
+class Tally(NamedTuple):
+    """[classes] numbers of samples of a client in the round so far."""
+
+    expected: Array  # by the probabilities that the global model gives them
+    kept: Array  # by the labels that were kept
 
 
 @dataclass(frozen=True)
@@ -64,10 +75,17 @@ class LabeledEpochs:
         return jnp.where(labeled, hyper.own["labeled_epochs"], self.others)
 
 
-def no_labels_yet(network: nn.Module, model: Model) -> Array:
-    """[classes] pseudo-labels that a client has kept in the round, before its first step."""
+def nothing_seen(network: nn.Module, model: Model) -> Tally:
+    """A client before its first step."""
     del model
-    return jnp.full(network.classes, PRETENDED / network.classes)
+    equal = jnp.full(network.classes, PRETENDED / network.classes)
+    return Tally(equal, equal)
+
+
+def log_shares(counts: Array, switch: Array, dtype: Any) -> Array:
+    """[classes] logarithms of the shares of counts [classes], or zeros if the switch is off."""
+    counts = counts.astype(dtype)
+    return jnp.where(switch > 0, jnp.log(counts / jnp.sum(counts)), 0)
 
 
 def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Array, Told]:
@@ -76,11 +94,12 @@ def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Ar
     if step.teacher is None:  # in the warm-up, and where every sample has a label
         return supervised_loss(network, model, step, hyper)
     logits, stats = student_logits(network, model, weak_if_labeled(batch), batch.valid)
-    pseudo = confident(teacher_logits(network, step.teacher, batch.views["weak"]), own["threshold"])
-    counts = step.tally.astype(logits.dtype)
-    prior = jnp.where(own["balanced"] > 0, jnp.log(counts / jnp.sum(counts)), 0)
-    labeled, unlabeled = labeled_loss(logits, step), kept_loss(logits + prior, pseudo, batch)
-    kept = (hidden(batch) & pseudo.keep).astype(step.tally.dtype)
-    tally = step.tally + kept @ jax.nn.one_hot(pseudo.labels, len(counts), dtype=kept.dtype)
-    told = Told(stats, Losses(labeled, unlabeled), tally=tally, pseudo=pseudo)
-    return labeled + hyper.lambda_u * unlabeled, told
+    said, tally = teacher_logits(network, step.teacher, batch.views["weak"]), step.tally
+    pseudo = confident(said + log_shares(tally.expected, own["expected"], said.dtype), own["threshold"])
+    shifted = logits + log_shares(tally.kept, own["balanced"], logits.dtype)
+    labeled, unlabeled = labeled_loss(logits, step), kept_loss(shifted, pseudo, batch)
+    there = hidden(batch).astype(tally.kept.dtype)
+    labels = jax.nn.one_hot(pseudo.labels, said.shape[1], dtype=there.dtype)
+    expected = tally.expected + there @ jax.nn.softmax(said).astype(there.dtype)
+    tally = Tally(expected, tally.kept + (there * pseudo.keep) @ labels)
+    return labeled + hyper.lambda_u * unlabeled, Told(stats, Losses(labeled, unlabeled), tally=tally, pseudo=pseudo)
