@@ -25,7 +25,8 @@ MORE = ["--out", "--resume", "--quiet", "--set", "--seeds", "--dry-run", "--conf
 MORE += ["--memory", "--flops", "--grid-devices", "--cells-at-once", "--coordinator", "--num-processes", "--process-id"]
 METHOD = b'NUMBERS = {"n": (0.5, "0..1", "help")}\nSAMPLES = "all"\n\n\ndef method(config):\n    return None\n'
 TOML = b'rounds = 3\nbeta = 100.0\nflip = true\ndataset = "synthetic"\n\n[grid]\ntau = [0.5, 1.0]\nseeds = 2\n'
-TABLE = b"lesion_id,image_id,dx\nL1,a,nv\nL2,b,mel\nL3,c,nv\n"
+LESIONS = "abcdefghijklmnopqrst"
+TABLE = "lesion_id,image_id,dx\n" + "".join(f"L{name},{name},{('nv', 'mel')[ord(name) % 2]}\n" for name in LESIONS)
 SMALL = ["--clients", "2", "--min-client-size", "1", "--gamma", "iid"]
 
 
@@ -37,9 +38,10 @@ class Case(NamedTuple):
 
 
 def changed(rng: random.Random, content: bytes) -> bytes:
-    """The content with a few changes of a kind that readers stumble over; now and then random bytes alone."""
-    if rng.random() < 0.05:
-        return rng.randbytes(rng.randrange(400))
+    """The content with a few changes of a kind that readers stumble over; now and then none, or random bytes alone."""
+    kind = rng.random()
+    if kind < 0.1:
+        return content if kind < 0.05 else rng.randbytes(rng.randrange(400))
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 5, 20))):
         place = rng.randrange(len(data) + 1)
@@ -81,7 +83,8 @@ def picture(rng: random.Random) -> bytes:
     """A small picture in one of the formats."""
     file = io.BytesIO()
     mode = rng.choice(["RGB", "L", "P", "1"])
-    Image.new(mode, (5, 7)).save(file, rng.choice(["PNG", "BMP", "GIF", "TIFF", "PPM"] + ["JPEG"] * (mode in "RGBL")))
+    formats = ["PNG", "BMP", "GIF", "TIFF", *(["JPEG", "WEBP", "PPM"] if mode in ("RGB", "L") else [])]
+    Image.new(mode, (5, 7)).save(file, rng.choice(formats))
     return file.getvalue()
 
 
@@ -186,7 +189,8 @@ def pictures(rng: random.Random) -> Case:
     files = {f"{root}/{name}": picture(rng) for name in names}
     name = rng.choice(list(files))
     files[name] = changed(rng, files[name])
-    return Case(["data", "folder:pets", "--image-size", "4", "--min-client-size", "1"], files)
+    more = ["--partition", "drawn", *SMALL] if rng.random() < 0.5 or "clients" not in root else []
+    return Case(["data", "folder:pets", "--image-size", "16", *more], files)
 
 
 def resumed(rng: random.Random) -> Case:
@@ -223,10 +227,15 @@ def flags(rng: random.Random) -> Case:
 
 SYNTHETIC = ["data", "synthetic:train=20,test=20,classes=2,size=4", "--min-client-size", "1", "--clients", "2"]
 TARGETS: dict[str, Callable[[random.Random], Case]] = {
-    "npz": one_file("data.npz", npz, ["data", "npz:data.npz", *SMALL], ["data", "npz:data.npz"]),
+    "npz": one_file(
+        "data.npz", npz, ["data", "npz:data.npz", "--partition", "drawn", *SMALL], ["data", "npz:data.npz"]
+    ),
     "pictures": pictures,
     "matlab": one_file(
-        "train_32x32.mat", matlab, ["data", "svhn", "--data-dir", ".", *SMALL], more={"test_32x32.mat": b""}
+        "train_32x32.mat",
+        matlab,
+        ["data", "svhn", "--data-dir", ".", *SMALL],
+        more={"test_32x32.mat": matlab(random.Random(0))},
     ),
     "pickle": one_file(
         "cifar-100-python/train",
@@ -237,9 +246,9 @@ TARGETS: dict[str, Callable[[random.Random], Case]] = {
     "archive": one_file("cifar-100-python.tar.gz", archive, ["data", "cifar100", "--data-dir", ".", *SMALL]),
     "table": one_file(
         "HAM.csv",
-        lambda rng: TABLE,
-        ["data", "isic2018", "--data-dir", ".", "--image-size", "4", *SMALL],
-        more={f"{name}.jpg": picture(random.Random(1)) for name in "abc"},
+        lambda rng: TABLE.encode(),
+        ["data", "isic2018", "--data-dir", ".", "--image-size", "16", *SMALL],
+        more={f"{name}.jpg": picture(random.Random(1)) for name in LESIONS},
     ),
     "partition": one_file("p.npz", partition, [*SYNTHETIC, "--partition-file", "p.npz"]),
     "torch": one_file("p.pth", npz, [*SYNTHETIC, "--partition-file", "p.pth"], ["evaluate", "p.pth"]),

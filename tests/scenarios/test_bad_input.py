@@ -452,6 +452,10 @@ OTHERS = [
     ("grid --set method=mine.py,sso --set mine-threshold=0.5,0.9", "--set mine_threshold: belongs to one method"),
     ("grid --set method=mine.py --set mine-threshold=0.5,2", "--mine-threshold 2.0: must be a number from 0 to 1"),
     ("grid --set method=sso,nowhere.py", "--method nowhere.py: cannot be read: No such file"),
+    # What argparse alone would take for a list.
+    ("train --beta=--", "--beta: expected one argument"),
+    ("train --out=--", "--out: expected one argument"),
+    ("grid --set=--", "--set: expected one argument"),
     # Natural federations.
     ("train --dataset npz:ids.npz", "train_clients must be whole numbers or strings, not float64"),
     ("train --dataset npz:below.npz", "train_clients must be non-negative whole numbers, but holds -1"),
