@@ -21,7 +21,7 @@ from rscfed_jax.config.limits import OverLimitError, check_limit
 from rscfed_jax.data.dataset import Dataset, Refuse, refuse_file
 
 DECODER = 2  # version of the pixels: raised when the same file gives others
-FORMATS = ("JPEG", "MPO", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # whatever the name says; others may start programs
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # whatever the name says; others may start programs
 
 
 def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -> list[np.ndarray]:

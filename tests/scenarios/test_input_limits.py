@@ -135,7 +135,7 @@ CASES = {
         "bytes=5e5",
         "train_32x32.mat: unpacks to at least 500,001 bytes, but",
     ),
-    "MATLAB raised": (matlab, "data svhn --data-dir .", "", "train_32x32.mat: is not a readable MATLAB file"),
+    "MATLAB raised": (matlab, "data svhn --data-dir .", "", "train_32x32.mat: holds no array 'X'"),
     "archive": (
         tar_of_zeros,
         "data cifar100 --data-dir .",
@@ -172,7 +172,7 @@ CASES = {
         "text=99",
         "there has 999 bytes, but at most",
     ),
-    "metrics": (deep(metrics=json.dumps(RECORD) * 99), "report run", "text=3800", "metrics.jsonl: has 3,"),
+    "metrics": (deep(metrics=json.dumps(RECORD) * 500), "report run", "text=9999", "metrics.jsonl: has 14,500"),
     "record": (
         deep(metrics=json.dumps(RECORD | {"more": json.loads(nested(800))})),
         "report run",
