@@ -43,14 +43,15 @@ def picture(here, header):
         (here / "pets" / name).write_bytes(header)
 
 
-def huge_picture(here):
-    """The header of a picture of 2.5 billion pixels."""
+def picture_of(side):
+    """The header of a picture with this side, and no pixels."""
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 0, 0, 0, 0)
-    picture(here, b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+    return lambda here: picture(here, content)
 
 
 def matlab(here):
@@ -127,8 +128,14 @@ CASES = {
         "bytes=5e5",
         "big.npz: unpacks to 1,000,",
     ),
-    "huge picture": (huge_picture, "data folder:pets", "", "has 2,500,000,000 pixels, but at most 100,000,000 are"),
-    "raised pixels": (huge_picture, "data folder:pets", "pixels=3e9", "does not decode as a picture"),
+    "huge picture": (
+        picture_of(50_000),
+        "data folder:pets",
+        "",
+        "has 2,500,000,000 pixels, but at most 100,000,000 are",
+    ),
+    "picture": (picture_of(200), "data folder:pets", "pixels=39999", "has 40,000 pixels, but at most 39,999 are"),
+    "picture raised": (picture_of(200), "data folder:pets", "pixels=4e4", "does not decode as a picture"),
     "MATLAB": (
         matlab,
         "data svhn --data-dir .",
