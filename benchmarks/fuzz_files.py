@@ -184,8 +184,9 @@ def one_file(
 
 def pictures(rng: random.Random) -> Case:
     """A folder of pictures, one of them changed."""
-    names = ["cat/1.png", "cat/2.jpg", "dog/1.bmp", "dog/2.webp"]
-    root = rng.choice(["pets", "pets/train", "pets/clients/anna"])
+    endings = ("png", "jpg", "bmp", "webp")
+    root = rng.choice(["pets", "pets/clients/anna"])
+    names = [f"{name}/{number}.{endings[number % 4]}" for name in ("cat", "dog") for number in range(10)]
     files = {f"{root}/{name}": picture(rng) for name in names}
     name = rng.choice(list(files))
     files[name] = changed(rng, files[name])

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,7 +78,7 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
                 array[number] = picture
 
         console = Console(stderr=True)
-        with _own_limit(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        with _quiet_pillow(), ThreadPoolExecutor(os.cpu_count()) as pool:
             done = pool.map(decode, range(len(files)))
             shown = track(done, "decoding pictures", total=len(files), console=console, disable=not sys.stderr.isatty())
             try:
@@ -96,12 +97,13 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
 
 
 @contextlib.contextmanager
-def _own_limit() -> Iterator[None]:
-    """Our limit of pixels instead of Pillow's, which no user of ours can raise."""
+def _quiet_pillow() -> Iterator[None]:
+    """Our limit of pixels instead of Pillow's, which no user of ours can raise, and none of its warnings."""
     before = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):  # as of an odd EXIF block: a refusal is one line
+            yield
     finally:
         Image.MAX_IMAGE_PIXELS = before
 

@@ -331,6 +331,8 @@ OTHERS = [
     ("evaluate binary", "not readable JSON"),
     ("evaluate wrong", "--rounds -5"),
     ("evaluate typed", "--lr-labeled fast"),
+    ("evaluate sides", "--resize ../x: must be a whole number of at least 4"),
+    ("evaluate zero", "--resize 5/0: must be a whole number of at least 4"),
     ("evaluate named", "PATH named: config.json there names a file as its model, which is never executed"),
     ("evaluate finished --dataset none", "--dataset none"),
     ("evaluate finished --dataset npz:cut.npz", "not a readable npz"),
@@ -655,6 +657,8 @@ def write_runs(here):
         "list": "[1]",
         "wrong": json.dumps(good | {"rounds": -5}),
         "typed": json.dumps(good | {"lr_labeled": "fast"}),
+        "sides": json.dumps(good | {"resize": "../x"}),
+        "zero": json.dumps(good | {"resize": "5/0"}),
     }
     for name, text in stored.items():
         (here / name / "checkpoints").mkdir(parents=True)
