@@ -1,12 +1,15 @@
-# make demo | test | test-all | coverage | bench | accelerators | docs | notebooks | lint | format | dist | clean. Each sets up the virtual environment it needs.
+# make demo | test | test-all | test-lowest | coverage | bench | accelerators | docs | notebooks | lint | format | dist | clean. Each sets up the virtual environment it needs.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/demo
+# What the lowest versions must pass: every room, and a run from the command line to its report.
+LOWEST_TESTS ?= tests/config tests/data tests/storage tests/report tests/core/test_round.py tests/models \
+	tests/runner/test_start.py tests/runner/test_program_cache.py tests/test_api.py
 # Whose compilers for accelerators are tried.
 ACCELERATORS_JAX ?= 0.10.2
 
-.PHONY: demo test test-all coverage bench accelerators docs notebooks lint format dist clean
+.PHONY: demo test test-all test-lowest coverage bench accelerators docs notebooks lint format dist clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +34,16 @@ test: $(VENV)/.dev
 ## Also the slow tests.
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m 'slow or not slow'
+
+## A quick part of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.
+test-lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/pip install --quiet uv
+	$(VENV)-lowest/bin/uv pip compile --quiet --resolution lowest-direct --python $(VENV)-lowest/bin/python \
+		--output-file $(VENV)-lowest/lowest.txt pyproject.toml
+	$(VENV)-lowest/bin/pip install --quiet --requirement $(VENV)-lowest/lowest.txt pytest hypothesis scipy
+	$(VENV)-lowest/bin/pip install --quiet --no-deps --editable .
+	$(VENV)-lowest/bin/python -m pytest -q $(LOWEST_TESTS)
 
 ## Which lines and branches the tests of `make test` reach.
 coverage: $(VENV)/.dev
@@ -79,4 +92,4 @@ dist: $(VENV)/.dev
 	$(BIN)/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(VENV)-tpu $(VENV)-cuda build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-tpu $(VENV)-cuda build dist docs/_build docs/api.rst docs/_settings.md .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage

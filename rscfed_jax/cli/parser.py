@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"rscfed-jax: error: --method {files}: a number would be {flag}, which is already a flag", file=sys.stderr
         )
         return 2
+    if nothing := next((word for word in argv if word.startswith("--") and word.endswith("=--")), None):
+        parser.error(f"argument {nothing.removesuffix('=--')}: expected one argument")  # argparse would give it a list
     arguments = parser.parse_args(argv)
     arguments.methods = [str(method.path) for method in methods]
     try:

@@ -1,6 +1,7 @@
 """The settings of an experiment, resolved and checked. Without JAX, so wrong values are refused at once."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ SUBSET_SIZE = 5
 ATTACK_SCALE = {"noise": 1.0, "sign-flip": 1.0, "scale": 10.0}
 SERVER_LABELS = 25
 GAMMA = 0.8
+RATIO = "([1-9][0-9]{0,3})/([1-9][0-9]{0,3})"  # of sides, as data sets declare it
 SERVER_LR = {"momentum": 1.0, "adam": 0.01, "none": 1.0}
 
 
@@ -212,9 +214,8 @@ def _resolve_partition(values: dict[str, Any], given: dict[str, Any], dataset: D
 
 def _resolve_the_rest(values: dict[str, Any]) -> None:
     """Settings whose default follows from others; `FOLLOWS` names them for those who change a stored config."""
-    if isinstance(values["resize"], str) and is_int(values["image_size"]):
-        above, below = map(int, values["resize"].split("/"))
-        values["resize"] = values["image_size"] * above // below
+    if is_int(values["image_size"]) and (ratio := re.fullmatch(RATIO, str(values["resize"]))):
+        values["resize"] = values["image_size"] * int(ratio[1]) // int(ratio[2])
     if values["subset_size"] is None:
         values["subset_size"] = min(SUBSET_SIZE, values["clients"]) if is_int(values["clients"]) else SUBSET_SIZE
     if values["beta_labeled"] is None:

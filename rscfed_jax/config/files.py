@@ -1,16 +1,40 @@
-"""Files that are written atomically, and the location of the cache."""
+"""Files that are read with a limit or written atomically, and the location of the cache."""
 
 import contextlib
+import errno
 import json
 import os
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from rscfed_jax.config.limits import check_limit, limit_of
 
 
 def cache_folder(part: str) -> Path:
     """Where one kind of things is kept between runs: decoded pictures, compiled programs."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "rscfed_jax" / part
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a file to read it; an OSError refuses a pipe or device, which may never begin or never end."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe that nobody writes to would wait here
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(number)
+        wrong = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(wrong, os.strerror(wrong) if wrong == errno.EISDIR else "Not a regular file", str(path))
+    return os.fdopen(number, "rb")
+
+
+def read_bounded(path: str | Path, limit: str) -> bytes:
+    """The content of a file that the limit of this name allows; an OverLimitError if it has more."""
+    with open_regular(path) as file:
+        check_limit(limit, os.fstat(file.fileno()).st_size)
+        content = file.read(limit_of(limit) + 1)  # one that grows meanwhile
+    check_limit(limit, len(content))
+    return content
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:

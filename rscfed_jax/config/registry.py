@@ -13,7 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from rscfed_jax.config.files import read_bounded
 from rscfed_jax.config.kinds import SWITCH, Setting, SettingError, kind_of
+from rscfed_jax.config.limits import OverLimitError
 from rscfed_jax.config.settings import SAMPLES, SETTINGS
 
 PACKAGE = Path(__file__).parent.parent
@@ -163,7 +165,9 @@ def _read(room: Room, path: Path, *, foreign: bool) -> Declaration:
         return SettingError(room.setting, path, reason)
 
     try:
-        source = path.read_bytes()
+        source = read_bounded(path, "config")
+    except OverLimitError as error:
+        raise refuse(str(error)) from None
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror}") from None
     try:

@@ -1,20 +1,24 @@
 """The files of CIFAR-10 and CIFAR-100: official python or binary archives, packed or unpacked, or TFDS."""
 
-import io
-import pickle
+import gzip
 import tarfile
-import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
 from rscfed_jax.config import Config
+from rscfed_jax.config.files import open_regular, read_bounded
+from rscfed_jax.config.kinds import is_int
+from rscfed_jax.config.limits import OverLimitError, check_limit
 from rscfed_jax.data.dataset import Dataset, Refuse, folders, not_found, refuse_file
 from rscfed_jax.data.download import Published, fetch, may_download
+from rscfed_jax.data.pickled import ForbiddenError, read_pickled
 from rscfed_jax.data.prepared import from_tfds
 
 SOURCE = "https://www.cs.toronto.edu/~kriz"
+GZIP = b"\x1f\x8b"
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 
@@ -69,42 +73,67 @@ def _contents(path: Path, folder: str, names: list[str], refuse: Refuse) -> list
     """The files' bytes; an archive is read in place, never unpacked."""
     try:
         if path.is_dir():
-            return [(path / name).read_bytes() for name in names]
-        with tarfile.open(path) as archive:
-            # A member that is not a file gives None, whose AttributeError is caught below.
-            return [archive.extractfile(f"{folder}/{name}").read() for name in names]  # type: ignore[union-attr]
+            return [read_bounded(path / name, "bytes") for name in names]
+        with open_regular(path) as packed, _Unpacked(packed) as archive:
+            return archive.contents([f"{folder}/{name}" for name in names])
+    except OverLimitError as error:
+        raise refuse(str(error)) from None
     except FileNotFoundError as error:
         raise refuse(f"{Path(error.filename).name} is missing") from None
-    except (KeyError, AttributeError):
+    except KeyError:
         raise refuse(f"must hold {', '.join(f'{folder}/{name}' for name in names)}") from None
-    except (tarfile.TarError, EOFError, OSError, zlib.error):
+    except Exception:  # the type of the error depends on which byte is wrong
         raise refuse("is damaged or incomplete; remove it and fetch it again (--download)") from None
 
 
-class _OnlyArrays(pickle.Unpickler):
-    """Unpickles lists, texts, numbers and NumPy arrays; anything else is refused before it is created."""
+class _Unpacked:
+    """A tar archive, packed with gzip or not, that may only unpack to so many bytes, read from its beginning once.
 
-    ALLOWED = (
-        *(("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct")),
-        *(("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")),
-    )
+    It is the stream that `tarfile` reads: a header in an archive may itself claim any size.
+    """
 
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.ALLOWED:
-            raise pickle.UnpicklingError(f"asks for {module}.{name}, which is never loaded")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+    def __init__(self, file: BinaryIO):
+        packed = file.read(2) == GZIP
+        file.seek(0)
+        self._stream: Any = gzip.GzipFile(fileobj=file) if packed else file
+        self._total = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, at most `size`."""
+        check_limit("bytes", self._total + size, "unpacks to at least")
+        content = self._stream.read(size)
+        self._total += len(content)
+        return content
+
+    def contents(self, names: Sequence[str]) -> list[bytes]:
+        """The content of the files of these names; a KeyError if one is missing. The rest is not unpacked."""
+        found: dict[str, bytes] = {}
+        with tarfile.open(fileobj=self, mode="r|") as archive:  # type: ignore[call-overload]  # it has what is needed
+            for member in archive:
+                if member.name in names and (file := archive.extractfile(member)) is not None:
+                    found[member.name] = file.read()
+                if len(found) == len(names):
+                    break
+        return [found[name] for name in names]
 
 
 def _read_pickle(content: bytes, layout: Layout, refuse: Refuse) -> tuple[np.ndarray, np.ndarray]:
     try:
-        batch = _OnlyArrays(io.BytesIO(content), encoding="bytes").load()
+        batch = read_pickled(content)
         entries = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        images, labels = entries["data"], np.asarray(entries[layout.label_key])
-    except pickle.UnpicklingError as error:
-        raise refuse(f"is refused: {error}" if "asks for" in str(error) else "is damaged") from None
-    except Exception as error:
-        # A damaged pickle can fail in any way.
-        raise refuse(f"is damaged or holds no data and {layout.label_key} ({type(error).__name__})") from None
+        images, labels = entries["data"], entries[layout.label_key]
+    except ForbiddenError as error:
+        raise refuse(f"is refused: {error}") from None
+    except (ValueError, KeyError):
+        raise refuse(f"is damaged or holds no data and {layout.label_key}") from None
+    if isinstance(labels, list) and all(is_int(label) for label in labels):
+        labels = np.asarray(labels)
     return _checked(images, labels, layout, refuse)
 
 
@@ -116,11 +145,11 @@ def _read_binary(content: bytes, layout: Layout, refuse: Refuse) -> tuple[np.nda
     return _checked(rows[:, layout.labels_before :], rows[:, layout.labels_before - 1], layout, refuse)
 
 
-def _checked(images: Any, labels: np.ndarray, layout: Layout, refuse: Refuse) -> tuple[np.ndarray, np.ndarray]:
+def _checked(images: Any, labels: Any, layout: Layout, refuse: Refuse) -> tuple[np.ndarray, np.ndarray]:
     shape: Any = getattr(images, "shape", None)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2 or shape[1] != PIXELS:
         raise refuse(f"must hold uint8 images of {PIXELS} values, not shape {shape}")
-    if labels.shape != shape[:1] or labels.dtype.kind not in "iu":
+    if not isinstance(labels, np.ndarray) or labels.shape != shape[:1] or labels.dtype.kind not in "iu":
         raise refuse(f"must hold one whole number per image as {layout.label_key}")
     if not len(labels) or labels.min() < 0 or labels.max() >= layout.classes:
         raise refuse(f"must hold labels from 0 to {layout.classes - 1}")

@@ -13,18 +13,23 @@ from pathlib import Path
 
 import numpy as np
 
+from rscfed_jax.config.files import read_bounded
+from rscfed_jax.config.limits import check_limit, limit_of
+
 HEADER = 128  # bytes; the last four give version and byte order
 VERSION_5_LITTLE_ENDIAN = b"\x00\x01IM"
 MATRIX, COMPRESSED = 14, 15
 TYPES = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
 NUMERIC = range(6, 16)  # classes of arrays: numbers, neither text nor cells nor objects
 COMPLEX = 0x08
-MOST_BYTES = 2**32  # of a compressed array, unpacked
 
 
 def read_mat(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of the file that have one of the names, as stored; raises ValueError if the file is damaged."""
-    content = memoryview(path.read_bytes())
+    """The arrays of the file that have one of the names, as stored.
+
+    Raises ValueError if the file is damaged, and OverLimitError if it is or unpacks to more than is allowed.
+    """
+    content = memoryview(read_bounded(path, "bytes"))
     if content[HEADER - 4 : HEADER] != VERSION_5_LITTLE_ENDIAN:
         raise ValueError("is not in MATLAB's format 5")
     try:
@@ -35,10 +40,13 @@ def read_mat(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _matrices(data: memoryview) -> Iterator[memoryview]:
+    total = 0
     for kind, element in _elements(data):
         if kind == COMPRESSED:
             stream = zlib.decompressobj()
-            unpacked = stream.decompress(element, MOST_BYTES)
+            unpacked = stream.decompress(element, limit_of("bytes") - total + 1)
+            total += len(unpacked)
+            check_limit("bytes", total, "unpacks to at least")
             if not stream.eof:
                 raise ValueError("is damaged or incomplete")
             yield from (inner for kind, inner in _elements(memoryview(unpacked)) if kind == MATRIX)

@@ -5,11 +5,15 @@ A partition is a list of N index arrays into the training samples, one per clien
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.config.files import write_whole
+from rscfed_jax.config.files import read_bounded, write_whole
+from rscfed_jax.config.kinds import is_int
+from rscfed_jax.config.limits import OverLimitError
+from rscfed_jax.config.npzfile import check_packed
 from rscfed_jax.data.dataset import Refuse
 from rscfed_jax.data.npzfile import read_npz
 
@@ -133,15 +137,26 @@ def _read_published(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
     except ImportError:
         raise refuse("PyTorch is needed to read it: pip install 'rscfed-jax[torch]'") from None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)["data_partition"]
-        return {f"client_{int(client)}": np.asarray(indices) for client, indices in content.items()}
+        packed = read_bounded(path, "bytes")
+        check_packed(packed)
+        content = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)["data_partition"]
+        return {f"client_{int(client)}": _indices(indices) for client, indices in content.items()}
     except FileNotFoundError:
         raise refuse("no such file") from None
+    except OverLimitError as error:
+        raise refuse(str(error)) from None
     except Exception as error:
         # torch raises errors of many types; `weights_only` refuses all but plain containers and tensors.
         raise refuse(
             f"is not a partition file {{'data_partition': {{client: indices}}}} ({type(error).__name__})"
         ) from None
+
+
+def _indices(listed: Any) -> np.ndarray:
+    """Indices as an array, if they are a list of numbers or an array: lists in lists could hold each other."""
+    if isinstance(listed, list | tuple) and not all(is_int(index) for index in listed):
+        raise TypeError("not a list of numbers")
+    return np.asarray(listed)
 
 
 def save_partition(path: str, samples: list[np.ndarray]) -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,10 +17,12 @@ from rich.console import Console
 from rich.progress import track
 
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.config.files import cache_folder
+from rscfed_jax.config.files import cache_folder, open_regular
+from rscfed_jax.config.limits import OverLimitError, check_limit
 from rscfed_jax.data.dataset import Dataset, Refuse, refuse_file
 
 DECODER = 2  # version of the pixels: raised when the same file gives others
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # whatever the name says; others may start programs
 
 
 def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -> list[np.ndarray]:
@@ -75,7 +78,7 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
                 array[number] = picture
 
         console = Console(stderr=True)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with _quiet_pillow(), ThreadPoolExecutor(os.cpu_count()) as pool:
             done = pool.map(decode, range(len(files)))
             shown = track(done, "decoding pictures", total=len(files), console=console, disable=not sys.stderr.isatty())
             try:
@@ -91,6 +94,18 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
     finally:
         for half in half_written:
             half.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _quiet_pillow() -> Iterator[None]:
+    """Our limit of pixels instead of Pillow's, which no user of ours can raise, and none of its warnings."""
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        with warnings.catch_warnings(action="ignore"):  # as of an odd EXIF block: a refusal is one line
+            yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 def _remove_stale(folder: Path) -> None:
@@ -123,13 +138,16 @@ def _reserve_space(path: Path) -> None:
 
 def _read_picture(file: Path, sizes: Sequence[int], refuse: Refuse) -> list[np.ndarray]:
     try:
-        with Image.open(file) as opened:
+        with open_regular(file) as content, Image.open(content, formats=FORMATS) as opened:
+            check_limit("pixels", opened.width * opened.height)
             mode = opened.mode
             # Pillow would clip 16-bit values at 255.
             deep = mode.startswith("I;16")
             eight_bits = Image.fromarray((np.asarray(opened) // 257).astype(np.uint8)) if deep else opened
             picture = eight_bits.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except OverLimitError as error:
+        raise refuse(str(error)) from None
+    except Exception as error:  # Pillow raises errors of many types
         raise refuse(f"does not decode as a picture ({type(error).__name__})") from None
     if mode in ("I", "F"):
         raise refuse(f"has pixels of 32 bits (mode {mode}), whose range is not known; must have 8 or 16")

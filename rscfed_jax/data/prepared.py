@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.data.dataset import DEFAULT_FOLDER, Dataset, check_images
+from rscfed_jax.config.documents import parse_json
+from rscfed_jax.config.files import read_bounded
+from rscfed_jax.data.dataset import DEFAULT_FOLDER, Dataset, Refuse, check_images
 
 NEEDED = "pip install 'rscfed-jax[tfds]'"
 
@@ -30,6 +33,8 @@ def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
         import tensorflow_datasets as tfds
     except ImportError:
         raise refuse(f"tensorflow-datasets is needed to read it: {NEEDED}") from None
+    if found is not None:
+        _check_features(found / "features.json", refuse)
     try:
         if found is not None:
             builder = tfds.builder_from_directory(found)
@@ -66,6 +71,24 @@ def from_tfds(config: Config, name: str, *, classes: int) -> Dataset | None:
             raise refuse(f"{split} labels must be from 0 to {classes - 1}")
     train_images, train_labels, test_images, test_labels = arrays
     return Dataset(train_images, train_labels, test_images, test_labels, classes, origin=str(builder.data_path))
+
+
+def _check_features(file: Path, refuse: Refuse) -> None:
+    """Refuses a data set whose file of features names classes of other packages: TFDS would import them."""
+    named: list[str] = []
+
+    def note(content: dict[str, Any]) -> dict[str, Any]:
+        named.extend(str(content[key]) for key in ("pythonClassName", "python_class_name") if key in content)
+        return content
+
+    try:
+        parse_json(read_bounded(file, "text"), object_hook=note)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        raise refuse(f"{file.name} is not readable JSON") from None
+    if foreign := [name for name in named if not name.startswith("tensorflow_datasets.")]:
+        raise refuse(f"{file.name} names {foreign[0]}, which is never imported")
 
 
 def _newest(folder: Path) -> Path | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from rscfed_jax.config import HASHES, RECORD, SettingError
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.storage.records import Record, best_of, final_of
-from rscfed_jax.storage.run_directory import RunDirectory, number_in, read_json, stored_config
+from rscfed_jax.storage.records import Record, best_of, final_of, number_in
+from rscfed_jax.storage.run_directory import RunDirectory, read_json, stored_config
 
 SETTING = "DIR"  # how the argument is named in a refusal
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.config.documents import parse_json
 from rscfed_jax.core.client_axis import CLIENTS, GRID, ClientAxis
 from rscfed_jax.core.types import ClientState, State
 from rscfed_jax.runner.history import History
@@ -46,7 +47,7 @@ class Snapshot(NamedTuple):
         """What `to_arrays` was made of, for a state of the form of `like`."""
         state, best = dict(items["state"]), items["best"]
         try:
-            content = json.loads(state.pop(LOG).tobytes())["history"]
+            content = parse_json(state.pop(LOG).tobytes())["history"]
             rows = state.pop(ROWS)
             if len(rows) and not 0 <= rows.min() <= rows.max() < clients:
                 raise ValueError("other clients")
@@ -55,7 +56,7 @@ class Snapshot(NamedTuple):
             )
             host = unflat(state, like._replace(clients=some))
             history = History.from_json(content, best_model=unflat(best, like.model), clients=clients)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             reason = "its state does not fit these data and settings"
             raise SettingError("resume", out, reason) from None
         return cls(host, rows, history)

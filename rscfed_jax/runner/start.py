@@ -8,8 +8,8 @@ from importlib import metadata
 import jax
 
 from rscfed_jax import __version__
-from rscfed_jax.config.files import cache_folder
 from rscfed_jax.runner.processes import ALONE, Company, connect
+from rscfed_jax.runner.program_cache import use_program_cache
 
 # On CPU, XLA ends the process when a device waits 40 s for another: less than a large client may take.
 PATIENCE = " ".join(
@@ -23,9 +23,7 @@ def start_jax(company: Company = ALONE) -> None:
     """Uses every core, joins other processes, and remembers compiled programs so that a second start is quick."""
     claim_cores()
     connect(company)
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder("xla")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    use_program_cache()
 
 
 def use_all_cores() -> int:

@@ -19,6 +19,9 @@ from typing import Self
 import numpy as np
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.config.files import open_regular
+from rscfed_jax.config.limits import OverLimitError, check_limit
+from rscfed_jax.config.npzfile import check_shapes, unpacked_size
 
 KEPT = 3
 FILE = "arrays.npz"
@@ -53,6 +56,7 @@ class Checkpoints:
         self.directory = Path(directory).absolute()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None  # of the last writing
+        self._limited = read_only  # a run may resume from what it wrote itself, however large
         if read_only:
             return
         with self._refusing():
@@ -146,7 +150,9 @@ class Checkpoints:
         """
         place = self.directory / str(round_)
         try:
-            return {name: read_arrays(place / name / FILE) for name in names}
+            return {name: read_arrays(place / name / FILE, limited=self._limited) for name in names}
+        except OverLimitError as error:
+            raise SettingError("out", place, str(error)) from None
         except Exception as error:  # the type of the error depends on which byte is wrong
             if isinstance(error, MemoryError) or getattr(error, "errno", None) in OF_THE_MACHINE:
                 raise SettingError("out", place, f"cannot be read now: {_reason(error)}") from None
@@ -194,9 +200,18 @@ def newest_common(
     return None
 
 
-def read_arrays(path: Path) -> Arrays:
-    """Reads all arrays of an npz file, with their checksums compared and nothing unpickled."""
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+def read_arrays(path: Path, *, limited: bool = False) -> Arrays:
+    """Reads all arrays of an npz file, with their checksums compared and nothing unpickled.
+
+    `limited` refuses one of another's run that is larger than input files may be.
+    """
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        size = os.fstat(file.fileno()).st_size
+        if limited:
+            check_limit("bytes", size)
+        if unpacked_size(file) > size:  # a run does not compress its checkpoints
+            raise ValueError("unpacks to more than it has")
+        check_shapes(file)
         if (wrong := archive.testzip()) is not None:
             raise ValueError(f"wrong checksum of {wrong}")
         # The list of arrays has no checksum: a changed length in it can hide an array.

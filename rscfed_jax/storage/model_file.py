@@ -13,7 +13,9 @@ import safetensors
 import safetensors.numpy
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.config.files import write_whole
+from rscfed_jax.config.files import read_bounded, write_whole
+from rscfed_jax.config.limits import OverLimitError, check_limit
+from rscfed_jax.config.npzfile import check_packed
 from rscfed_jax.storage.run_directory import load_config
 
 TORCH_ENDINGS = (".pt", ".pth")
@@ -42,7 +44,9 @@ def read_tensors(path: str | Path, *, setting: str) -> dict[str, np.ndarray]:
     """
     read = _read_torch if str(path).endswith(TORCH_ENDINGS) else _read_safetensors
     try:
-        content = Path(path).read_bytes()
+        content = read_bounded(path, "bytes")
+    except OverLimitError as error:
+        raise SettingError(setting, path, str(error)) from None
     except OSError as error:
         raise SettingError(setting, path, f"cannot be read: {error.strerror}") from None
     try:
@@ -101,8 +105,11 @@ def _read_safetensors(content: bytes, *, setting: str, path: str | Path) -> dict
 def _read_torch(content: bytes, *, setting: str, path: str | Path) -> dict[str, np.ndarray]:
     torch = _torch(setting=setting, path=path)
     try:
+        check_packed(content)
         with warnings.catch_warnings(action="ignore"):  # the refusal is one line
             loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except OverLimitError:
+        raise
     except pickle.UnpicklingError as error:
         if "GLOBAL" in str(error):
             raise ValueError("holds Python objects besides tensors, which are never loaded") from None
@@ -113,9 +120,10 @@ def _read_torch(content: bytes, *, setting: str, path: str | Path) -> dict[str, 
         loaded = loaded["state_dict"]
     if not isinstance(loaded, dict):
         raise ValueError("holds no state dict")
-    return {
-        str(name): _to_numpy(torch, name, value) for name, value in loaded.items() if not str(name).endswith(COUNTER)
-    }
+    tensors = {str(name): value for name, value in loaded.items() if not str(name).endswith(COUNTER)}
+    # A tensor may repeat a few numbers any number of times.
+    check_limit("bytes", sum(4 * value.numel() for value in tensors.values() if isinstance(value, torch.Tensor)))
+    return {name: _to_numpy(torch, name, value) for name, value in tensors.items()}
 
 
 def _to_numpy(torch: ModuleType, name: object, value: Any) -> np.ndarray:

@@ -3,23 +3,19 @@
 import contextlib
 import fcntl
 import json
-import math
-import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rscfed_jax.config import HASHES, RECORD, SETTINGS, Config, SettingError
-from rscfed_jax.config.files import write_json, write_whole
-from rscfed_jax.config.registry import METHODS, NO_FILE, is_path, metrics
+from rscfed_jax.config.documents import parse_json
+from rscfed_jax.config.files import read_bounded, write_json, write_whole
+from rscfed_jax.config.limits import OverLimitError
+from rscfed_jax.config.registry import METHODS, NO_FILE, is_path
 from rscfed_jax.storage.checkpoint import round_of, rounds_in
-from rscfed_jax.storage.records import BY_CLASS, CLIENT_ACCURACY
+from rscfed_jax.storage.records import read_record
 
-COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: sent so far
-NUMBERS = (*COUNTS, *CLIENT_ACCURACY, *BY_CLASS)  # of a record, besides the metrics
-LISTS = ("client_accuracy", *BY_CLASS.values())
 # A resumed run may differ in these; rounds only upward.
 MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "gpu_graphs", "data_dir", "download", "download_from")
 
@@ -158,13 +154,15 @@ class RunDirectory:
         One that the version which wrote the run did not have is absent.
         """
         try:
-            lines = self.metrics.read_bytes().splitlines()
+            lines = read_bounded(self.metrics, "text").splitlines()
+        except OverLimitError as error:
+            raise SettingError(setting, self.metrics, str(error)) from None
         except OSError as error:
             raise SettingError(setting, self.metrics, f"cannot be read: {error.strerror}") from None
         records = []
         for number, line in enumerate(lines, 1):
             try:
-                records.append(_record(line))
+                records.append(read_record(line))
             except ValueError as error:
                 raise SettingError(setting, self.metrics, f"line {number} {error}") from None
         return records
@@ -198,44 +196,6 @@ def _other_file(setting: str, argument: str, before: dict[str, Any], now: dict[s
     if name == now[setting]:
         return f"the run there has the built-in {setting} {name}, not a different one of that name"
     return None  # two names, which the list of settings shows
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    """A line of metrics.jsonl; a ValueError if it cannot be that of a run."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        raise ValueError("is not a JSON object")
-    round_ = record.get("round")
-    if type(round_) is not int or not 0 <= round_ <= sys.maxsize:
-        raise ValueError("has no round")
-    record |= {name: number_in(record, name) for name in (*metrics(), *NUMBERS) if name in record}
-    record |= {name: _numbers_in(record, name) for name in LISTS if name in record}
-    if record.get("accuracy") is None:
-        raise ValueError("has no accuracy")
-    if (weights := record.get("client_weights")) is not None:
-        if not isinstance(weights, dict) or not all(re.fullmatch("[0-9]{1,9}", client) for client in weights):
-            raise ValueError("has client_weights that are not by client")
-        record["client_weights"] = {client: number_in(weights, client) for client in weights}
-    return record
-
-
-def _numbers_in(content: dict[str, Any], name: str) -> list[float | None]:
-    if not isinstance(content[name], list):
-        raise ValueError(f"has {name} that is not a list")
-    return [number_in({name: value}, name) for value in content[name]]
-
-
-def number_in(content: dict[str, Any], name: str) -> float | None:
-    """A number of a file's JSON object, None where it is absent, null or NaN; a ValueError for anything else."""
-    value = content.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.maxsize:
-        raise ValueError(f"has {name} {json.dumps(value)[:40]}, which is not a number of a run")
-    return None if math.isnan(value) else value
 
 
 def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
@@ -287,8 +247,10 @@ def stored_config(path: Path, *, setting: str) -> Config:
 def read_json(path: Path, *, setting: str) -> dict[str, Any]:
     """Reads a JSON object that a run wrote."""
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        content = parse_json(read_bounded(path, "text"))
+    except OverLimitError as error:
+        raise SettingError(setting, path.parent, f"{path.name} there {error}") from None
+    except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
         raise SettingError(setting, path.parent, f"{path.name} there is not readable JSON")

@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.config.documents import LONGEST_LINE, MOST_BYTES, cut, read_document, shown
+from rscfed_jax.config.documents import LONGEST_LINE, cut, read_document, shown
+from rscfed_jax.config.limits import LIMITS
+
+MOST_BYTES = LIMITS["config"].default
 
 
 def refuse(reason):
@@ -39,18 +42,19 @@ WRONG = {
     "list.json": (b"[1]", "is not valid JSON: it must be an object of settings"),
     "twice.json": (b'{"a": 1, "b": 2, "a": 1}', "is not valid JSON: a appears twice"),
     "inside.json": (b'{"a": {"b": 2, "b": 2}}', "is not valid JSON: b appears twice"),
-    "deep.json": (b"[" * MOST_BYTES, "is not valid JSON: nested too deeply"),
-    "deeper.json": (b'{"a":' * (MOST_BYTES // 5), "is not valid JSON: nested too deeply"),
+    "hundreds.json": (b'{"a":' * 300 + b"1" + b"}" * 300, "is nested in 300 levels, but at most 100 are allowed"),
+    "deep.json": (b"[" * MOST_BYTES, "is nested too deeply for Python to read"),
+    "deeper.json": (b'{"a":' * (MOST_BYTES // 5), "is nested too deeply for Python to read"),
     "digits.json": (b'{"a": ' + b"1" * 5000 + b"}", "is not valid JSON: Exceeds the limit"),
     "latin.json": ('{"dataset": "é"}'.encode("latin-1"), "is not UTF-8 text: byte 13"),
     "binary.json": (bytes(range(256)), "is not UTF-8 text: byte 128"),
-    "large.json": (b'{"a": "' + b"a" * MOST_BYTES + b'"}', "must have at most 100,000 bytes"),
+    "large.json": (b'{"a": "' + b"a" * MOST_BYTES + b'"}', "has 100,009 bytes, but at most 100,000 are allowed"),
     "cut.toml": (b"rounds = ", "is not valid TOML: Invalid value (at end of document)"),
     "twice.toml": (b"a = 1\na = 1\n", "is not valid TOML: Cannot overwrite a value (at line 2"),
     "deep.toml": (b"a = " + b"[\n" * 20_000, "is not valid TOML: nested too deeply"),
     "dotted.toml": (b"a." * 20_000 + b"a = 1", f"line 1 is longer than {LONGEST_LINE:,} characters"),
     "latin.toml": ('a = "é"'.encode("latin-1"), "is not UTF-8 text: byte 5"),
-    "large.toml": (b"#\n" * MOST_BYTES, "must have at most 100,000 bytes"),
+    "large.toml": (b"#\n" * MOST_BYTES, "has 200,000 bytes, but at most 100,000 are allowed"),
     "config.yaml": (b"rounds: 5", "must be a file that ends in .json or .toml"),
     "config": (b"{}", "must be a file that ends in .json or .toml"),
 }

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -113,3 +114,18 @@ def test_files_of_a_killed_process_are_removed_but_not_those_of_a_living_one(tmp
         path.touch()
     load_pictures([picture], (16,), Config())
     assert sorted(cache.glob("*.tmp")) == sorted(others)
+
+
+def test_pillow_does_not_warn_beside_a_refusal(tmp_path, monkeypatch, capsys):
+    """An odd EXIF block makes Pillow warn; warnings are errors here, so that one that gets through is seen."""
+    config = Config(dataset="folder:pets")
+
+    def warns(*_arguments, **_settings):
+        warnings.warn("Corrupt EXIF data", stacklevel=1)
+        return Image.new("RGB", (4, 4))
+
+    (tmp_path / "a.png").write_bytes(b"anything")
+    monkeypatch.setattr(Image, "open", warns)
+    [loaded] = load_pictures([tmp_path / "a.png"], [8], config)
+    assert loaded.shape == (1, 8, 8, 3)
+    assert capsys.readouterr().err == ""

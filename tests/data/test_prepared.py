@@ -47,6 +47,18 @@ def test_a_prepared_directory_is_read_exactly_and_without_tensorflow(folder):
     assert data.test_images.shape == (4, 32, 32, 3)
 
 
+@pytest.mark.parametrize("key", ["pythonClassName", "python_class_name", r"\u0070ythonClassName"])
+def test_classes_of_other_packages_are_never_imported(folder, monkeypatch, key):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", SimpleNamespace())
+    [file] = folder.rglob("features.json")
+    file.write_text('{"featuresDict": {"features": {"image": {"' + key + '": "antigravity.Image"}}}}')
+    with pytest.raises(SettingError, match=r"features.json names antigravity.Image, which is never imported"):
+        load_dataset("cifar10", data_dir=str(folder))
+    file.write_text("[" * 10**5)
+    with pytest.raises(SettingError, match=r"features.json is not readable JSON"):
+        load_dataset("cifar10", data_dir=str(folder))
+
+
 @pytest.fixture
 def shuffled(tmp_path, monkeypatch):
     """A stand-in for TFDS that hands out four samples in another order than the official one, which their ids tell."""

@@ -110,7 +110,7 @@ WRONG_LINES = {
     "": "line 2 is not a JSON object",
     "[1]": "line 2 is not a JSON object",
     "\x00": "line 2 is not a JSON object",
-    "[" * 99_999: "line 2 is not a JSON object",
+    "[" * 99_999: "line 2 is nested too deeply for Python to read",
     '{"accuracy": 0.5}': "line 2 has no round",
     '{"round": 1.5, "accuracy": 0.5}': "line 2 has no round",
     '{"round": 1}': "line 2 has no accuracy",

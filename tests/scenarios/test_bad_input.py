@@ -281,8 +281,8 @@ TRAIN = [
     ("--config /dev/zero", "--config /dev/zero: must be a file that ends in .json or .toml"),
     ("--config list/config.json", "is not valid JSON: it must be an object of settings"),
     ("--config binary/config.json", "--config binary/config.json: is not UTF-8 text"),
-    ("--config c/deep.json", "--config c/deep.json: is not valid JSON: nested too deeply"),
-    ("--config c/large.json", "--config c/large.json: must have at most 100,000 bytes"),
+    ("--config c/deep.json", "--config c/deep.json: is nested too deeply for Python to read"),
+    ("--config c/large.json", "--config c/large.json: has 200,000 bytes, but at most 100,000 are allowed"),
     ("--config c/twice.json", "--config c/twice.json: is not valid JSON: seed appears twice"),
     ("--config c/twice.toml", "--config c/twice.toml: is not valid TOML: Cannot overwrite a value"),
     ("--config c/key.toml", "--config c/key.toml: bata is not a setting; did you mean beta?"),
@@ -331,6 +331,8 @@ OTHERS = [
     ("evaluate binary", "not readable JSON"),
     ("evaluate wrong", "--rounds -5"),
     ("evaluate typed", "--lr-labeled fast"),
+    ("evaluate sides", "--resize ../x: must be a whole number of at least 4"),
+    ("evaluate zero", "--resize 5/0: must be a whole number of at least 4"),
     ("evaluate named", "PATH named: config.json there names a file as its model, which is never executed"),
     ("evaluate finished --dataset none", "--dataset none"),
     ("evaluate finished --dataset npz:cut.npz", "not a readable npz"),
@@ -452,6 +454,65 @@ OTHERS = [
     ("grid --set method=mine.py,sso --set mine-threshold=0.5,0.9", "--set mine_threshold: belongs to one method"),
     ("grid --set method=mine.py --set mine-threshold=0.5,2", "--mine-threshold 2.0: must be a number from 0 to 1"),
     ("grid --set method=sso,nowhere.py", "--method nowhere.py: cannot be read: No such file"),
+    # What argparse alone would take for a list.
+    ("train --beta=--", "--beta: expected one argument"),
+    ("train --out=--", "--out: expected one argument"),
+    ("grid --set=--", "--set: expected one argument"),
+    # Natural federations.
+    ("train --dataset npz:ids.npz", "train_clients must be whole numbers or strings, not float64"),
+    ("train --dataset npz:below.npz", "train_clients must be non-negative whole numbers, but holds -1"),
+    ("train --dataset npz:column.npz", "train_clients must be one client per image (20), not of shape (20, 1)"),
+    ("train --dataset npz:clients.npz --labeled-clients 5", "--labeled-clients 5: must be from 1 to --clients 4"),
+    ("train --dataset npz:clients.npz --min-client-size 3", "--min-client-size 3: npz:clients.npz says which client"),
+    ("train --dataset npz:clients.npz --classes-per-client 2", "--classes-per-client 2: npz:clients.npz says which"),
+    ("train --dataset npz:good.npz --partition natural", "npz:good.npz does not name its clients; must be drawn"),
+    (
+        "plan --dataset npz:clients.npz --partition drawn --clients 30",
+        "--min-client-size 10: 20 samples for 30 clients",
+    ),
+    ("data folder:both", "both: holds both clients and train; must hold one of them"),
+    ("data folder:nobody", "nobody: clients must hold a folder for each client"),
+    ("data folder:idle", "idle: the client 'ben' holds no picture"),
+    ("data folder:idle --clients 3", "--clients 3: folder:idle says which of 2 clients holds each sample"),
+    # Downloads into a place that is none.
+    ("data svhn --download --data-dir good.npz", "--data-dir good.npz: train_32x32.mat cannot be written there: Not a"),
+    ("train --dataset cifar10 --download --data-dir good.npz", "cifar-10-python.tar.gz cannot be written there: Not a"),
+    # Config files with a grid, and stored ones.
+    ("grid --config c/seed.toml", "c/seed.toml: seed in [grid]: to vary the seed, give seeds = N"),
+    ("grid --config c/seeds.toml", "c/seeds.toml: seeds = 0: must be a whole number from 1 to 9999"),
+    ("grid --config c/none.toml", "c/none.toml: beta = a list: must be a list of values in [grid]"),
+    ("grid --config c/same.toml", "c/same.toml: beta in [grid] holds a value twice"),
+    ("grid --config c/both.toml", "c/both.toml: beta is both a setting and in [grid]; give only one"),
+    ("grid --config c/number.toml", "c/number.toml: grid = 3: must be a table of lists"),
+    ("grid --config c/word.toml", 'c/word.toml: beta = "fast": must be a number of at least 0'),
+    ("train --config c/date.toml", "c/date.toml: rounds = 2020-01-01: must be a whole number of at least 1"),
+    ("train --config c/true.toml", "c/true.toml: rounds = true: must be a whole number of at least 1"),
+    ("train --config c/inside.toml", "c/inside.toml: train is not a setting;"),
+    ("train --config c/control.toml", "must not contain control characters"),
+    ("train --config c/infinity.toml", "c/infinity.toml: beta = Infinity: must be a number of at least 0"),
+    ("train --config c/nan.json", "c/nan.json: beta = NaN: must be a number of at least 0"),
+    ("plan --config c/hash.json", "c/hash.json: method_hash = 3: must be the hash of a file"),
+    ("plan --config c/given.json", "c/given.json: given = 3: must be a list of names of settings"),
+    ("plan --config c/names.json", "c/names.json: bata is not a setting; did you mean beta?"),
+    # Method files.
+    ("train --method m/empty.py", "--method m/empty.py: holds no method: it must define a function method"),
+    ("train --method m/presets.py", "--method m/presets.py: PRESETS must hold a dictionary for each preset"),
+    ("train --method m/preset.py", "--method m/preset.py: its DEFAULTS name bet, which is not a setting"),
+    ("train --method m/computed.py", "--method m/computed.py: line 1: NUMBERS must be a literal: the file is not run"),
+    ("train --method m/words.py", "--method m/words.py: words_n takes words, not numbers: put it into CHOICES"),
+    ("train --method m/choice.py", "--method m/choice.py: n has the default c, which must be one of a, b"),
+    ("train --method m/flap.py", "--method m/flap.py: its REFUSES name flap, which is not a setting"),
+    ("plan --method m/dashed-name.py", "--method m/dashed-name.py: its name 'dashed-name' must be lower-case letters"),
+    ("plan --method m/called.py", "--method m/called.py: its name 3 must be lower-case letters"),
+    # Processes, targets and reports.
+    ("train --num-processes 2", "--num-processes 2: needs --coordinator, --process-id as well"),
+    ("train --coordinator a:0 --num-processes 2 --process-id 0", "--coordinator a:0: must be HOST:PORT"),
+    ("train --coordinator a:1 --num-processes 0 --process-id 0", "--num-processes 0: must be a whole number from 1"),
+    ("train --coordinator a:1 --num-processes 2 --process-id 2", "--process-id 2: must be from 0 to 1"),
+    ("plan --target tpu9", "--target tpu9: must be one of"),
+    ("report good.npz", "DIR good.npz: is not a run directory"),
+    ("report finished --out page.txt", "--out page.txt: must end in .html, .md, .csv, .png"),
+    ("report finished --format html --out page.md", "--out page.md: must end in .html"),
 ]
 CASES = [(f"train {line}", said) for line, said in TRAIN] + OTHERS
 BODY = "\ndef method(config): pass\n"
@@ -492,6 +553,31 @@ FILES = {
     "c/name.toml": "method = 'fedprox'",
     "c/method.toml": "method = './mine.py'",
     "c/model.toml": "model = './net.py'",
+    "c/seed.toml": "[grid]\nseed = [1, 2]",
+    "c/seeds.toml": "[grid]\nseeds = 0\nbeta = [1]",
+    "c/none.toml": "[grid]\nbeta = []",
+    "c/same.toml": "[grid]\nbeta = [1, 1]",
+    "c/both.toml": "beta = 3\n[grid]\nbeta = [1, 2]",
+    "c/number.toml": "grid = 3",
+    "c/word.toml": "[grid]\nbeta = [1, 'fast']",
+    "c/date.toml": "rounds = 2020-01-01",
+    "c/true.toml": "rounds = true",
+    "c/inside.toml": "[train]\nrounds = 3",
+    "c/control.toml": 'dataset = "a\\u0000b"',
+    "c/infinity.toml": "beta = inf",
+    "c/nan.json": '{"beta": NaN}',
+    "c/hash.json": '{"method_hash": 3}',
+    "c/given.json": '{"given": 3, "rounds": 5}',
+    "c/names.json": '{"given": ["bata"], "rounds": 5}',
+    "m/empty.py": "",
+    "m/presets.py": "PRESETS = {'paper': 3}" + BODY,
+    "m/preset.py": "PRESETS = {'paper': {'bet': 1}}" + BODY,
+    "m/computed.py": "NUMBERS = dict(n=1)" + BODY,
+    "m/words.py": "NUMBERS = {'n': ('a', 'a|b', 'help')}" + BODY,
+    "m/choice.py": "CHOICES = {'n': ('c', 'a|b', 'help')}" + BODY,
+    "m/flap.py": "REFUSES = {'flap': 'no'}" + BODY,
+    "m/dashed-name.py": MINE,
+    "m/called.py": "NAME = 3" + BODY,
     "text.npz": "hello",
     "text.safetensors": "hello, this is no such file",
     "text.pth": "hello, this is no such file",
@@ -512,6 +598,9 @@ def folder(tmp_path_factory):
     (here / "m" / "binary.py").write_bytes(bytes(range(256)))
     (here / "folder").mkdir()
     (here / "dangling").symlink_to(here / "nowhere" / "else")
+    for place in ("both/clients/a/x", "both/train/x", "nobody/clients", "idle/clients/anna/x", "idle/clients/ben/y"):
+        (here / place).mkdir(parents=True)
+    (here / "idle" / "clients" / "anna" / "x" / "1.png").write_text("")
     write_data(here)
     write_runs(here)
     for number in range(5):
@@ -545,6 +634,9 @@ def write_data(here):
     save_npz(here / "lengths.npz", train_labels=np.arange(19) % 4)
     save_npz(here / "owners.npz", train_clients=np.arange(19) % 4)
     save_npz(here / "clients.npz", train_clients=np.arange(20) % 4)
+    save_npz(here / "ids.npz", train_clients=np.arange(20.0))
+    save_npz(here / "below.npz", train_clients=np.arange(20) - 1)
+    save_npz(here / "column.npz", train_clients=np.arange(20)[:, None])
     save_npz(here / "floats.npz", train_labels=np.arange(20.0) % 4)
     save_npz(here / "one.npz", train_labels=np.zeros(20, int))
     save_npz(here / "more.npz", test_labels=np.arange(8))
@@ -565,6 +657,8 @@ def write_runs(here):
         "list": "[1]",
         "wrong": json.dumps(good | {"rounds": -5}),
         "typed": json.dumps(good | {"lr_labeled": "fast"}),
+        "sides": json.dumps(good | {"resize": "../x"}),
+        "zero": json.dumps(good | {"resize": "5/0"}),
     }
     for name, text in stored.items():
         (here / name / "checkpoints").mkdir(parents=True)

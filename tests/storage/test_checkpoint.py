@@ -270,7 +270,7 @@ def test_nothing_is_unpickled(tmp_path):
     + [(MemoryError(), "not enough memory")],
 )
 def test_an_error_of_the_machine_is_not_taken_for_damage(tmp_path, monkeypatch, error, said):
-    def fail(path):
+    def fail(path, *, limited):
         raise error
 
     checkpoints = saved(tmp_path / "checkpoints", 3, 4)

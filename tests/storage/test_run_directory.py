@@ -264,7 +264,9 @@ def test_a_config_that_is_none_is_refused(tmp_path, content):
         directory.config.mkdir()
     else:
         directory.config.write_text(content)
-    with pytest.raises(SettingError, match=r"RUN_DIR .*/run: config.json there is not readable JSON"):
+    with pytest.raises(
+        SettingError, match=r"RUN_DIR .*/run: config.json there is (not readable JSON|nested too deeply)"
+    ):
         load_config(tmp_path / "run", setting="RUN_DIR")
 
 
@@ -329,7 +331,7 @@ WRONG_LINES = {
     "": "is not a JSON object",
     "[1]": "is not a JSON object",
     "\x00": "is not a JSON object",
-    "[" * 99_999: "is not a JSON object",
+    "[" * 99_999: "is nested too deeply for Python to read",
     '{"accuracy": 0.5}': "has no round",
     '{"round": 1.5, "accuracy": 0.5}': "has no round",
     '{"round": true, "accuracy": 0.5}': "has no round",

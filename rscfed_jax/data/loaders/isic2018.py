@@ -4,12 +4,15 @@ From https://challenge.isic-archive.com/data/#2018 or https://doi.org/10.7910/DV
 """
 
 import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from rscfed_jax.config import Config
+from rscfed_jax.config.files import read_bounded
+from rscfed_jax.config.limits import OverLimitError
 from rscfed_jax.data.dataset import HELD_OUT, Dataset, Refuse, folders, not_found, refuse_file
 from rscfed_jax.data.pictures import pictures_dataset
 
@@ -35,7 +38,7 @@ STD = (0.1409281, 0.1526123, 0.1699709)
 def load(config: Config) -> Dataset:
     """10,015 pictures of 7 kinds of lesions; 80% for training, split by lesion unless `--split image` is given."""
     for folder in folders(config):
-        tables = {path: _columns(path) for path in sorted(folder.glob("*.csv"))}
+        tables = {path: _columns(path, refuse_file(config, path)) for path in sorted(folder.glob("*.csv"))}
         diagnoses = [path for path, columns in tables.items() if _is_metadata(columns) or _is_one_hot(columns)]
         if diagnoses:
             return _read(config, folder, diagnoses[0], tables)
@@ -46,12 +49,18 @@ def load(config: Config) -> Dataset:
     )
 
 
-def _columns(path: Path) -> list[str]:
+def _columns(path: Path, refuse: Refuse) -> list[str]:
+    """The heads of a table's columns; none if the file is not one of ours."""
     try:
-        with path.open(newline="") as file:
-            return next(csv.reader(file), [])
+        return next(csv.reader(_text_of(path)), [])
+    except OverLimitError as error:
+        raise refuse(str(error)) from None
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
+
+
+def _text_of(path: Path) -> io.StringIO:
+    return io.StringIO(read_bounded(path, "text").decode("utf-8-sig"), newline="")
 
 
 def _is_metadata(columns: list[str]) -> bool:
@@ -104,11 +113,10 @@ def split_by_group(groups: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarra
 
 def _rows(path: Path, refuse: Refuse) -> Iterator[dict[str, str]]:
     try:
-        with path.open(newline="") as file:
-            for row in (reader := csv.DictReader(file)):
-                if None in row.values():
-                    raise refuse(f"line {reader.line_num} has fewer columns than the first")
-                yield row
+        for row in (reader := csv.DictReader(_text_of(path))):
+            if None in row.values():
+                raise refuse(f"line {reader.line_num} has fewer columns than the first")
+            yield row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise refuse(f"is not a readable CSV file ({type(error).__name__})") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rscfed_jax.config import Config
+from rscfed_jax.config.limits import OverLimitError
 from rscfed_jax.data.dataset import Dataset, check_images, folders, not_found, refuse_file
 from rscfed_jax.data.download import Published, fetch, may_download
 from rscfed_jax.data.matfile import read_mat
@@ -53,6 +54,8 @@ def _read_mat(config: Config, path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise refuse(f"holds no array {error}") from None
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror}") from None
+    except OverLimitError as error:
+        raise refuse(str(error)) from None
     except (ValueError, MemoryError) as error:
         raise refuse(f"is not a readable MATLAB file: it {error}") from None
     if images.ndim != 4 or images.shape[:3] != (32, 32, 3) or labels.dtype.kind not in "iu":
