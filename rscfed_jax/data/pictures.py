@@ -18,6 +18,7 @@ from rich.progress import track
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.files import cache_folder
 from rscfed_jax.data.dataset import Dataset, Refuse, refuse_file
+from rscfed_jax.data.images import picked
 
 DECODER = 2  # version of the pixels: raised when the same file gives others
 
@@ -149,5 +150,11 @@ def pictures_dataset(
     large, small = load_pictures(files, (config.resize, config.image_size), config)
     train, test = split
     return Dataset(
-        large[train], labels[train], small[test], labels[test], len(names), origin=origin, class_names=tuple(names)
+        picked(large, train),
+        labels[train],
+        small[test],
+        labels[test],
+        len(names),
+        origin=origin,
+        class_names=tuple(names),
     )

@@ -21,7 +21,10 @@ COUNTS = ("models_down", "models_up", "bytes_down", "bytes_up")  # of a record: 
 NUMBERS = (*COUNTS, *CLIENT_ACCURACY, *BY_CLASS)  # of a record, besides the metrics
 LISTS = ("client_accuracy", *BY_CLASS.values())
 # A resumed run may differ in these; rounds only upward.
-MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "gpu_graphs", "data_dir", "download", "download_from")
+MAY_CHANGE = (
+    *("rounds", "checkpoint_every", "chunk", "devices", "population", "gpu_graphs"),
+    *("data_dir", "download", "download_from"),
+)
 
 
 class RunDirectory:
@@ -36,6 +39,7 @@ class RunDirectory:
         self.curve = self.path / "curve.png"
         self.pseudo_labels = self.path / "pseudo_labels.png"  # of a method that has them
         self.checkpoints = self.path / "checkpoints"
+        self.clients = self.path / "clients.bin"  # states of clients, with --population disk
         self.device = self.path / "device.json"  # how the run uses it
         self.tuning = self.path / "tuning"  # XLA's choices for a GPU
         self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite
