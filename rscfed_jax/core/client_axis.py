@@ -306,7 +306,7 @@ ONE_AT_A_TIME = ClientAxis()
 
 def place_data(axis: ClientAxis, data: FederatedData) -> FederatedData:
     """The data of G cells on the devices: what cells share is on each, what is a cell's own where that cell is."""
-    parts = zip(data, OF_A_CELL, strict=True)
+    parts: Any = zip(data, OF_A_CELL, strict=True)
     return FederatedData(*(axis.place(leaf, *(() if part is None else (GRID,))) for leaf, part in parts))
 
 

@@ -59,8 +59,8 @@ OF_A_CELL: Any = FederatedData(*(None if name in SHARED_BY_CELLS else 0 for name
 
 def data_of_cell(data: FederatedData, number: int) -> FederatedData:
     """The data of one of G cells, without their leading axis."""
-    own = (leaf if part is None or leaf is None else leaf[number] for leaf, part in zip(data, OF_A_CELL, strict=True))
-    return FederatedData(*own)
+    parts: Any = zip(data, OF_A_CELL, strict=True)
+    return FederatedData(*(leaf if part is None or leaf is None else leaf[number] for leaf, part in parts))
 
 
 class Broadcast(NamedTuple):

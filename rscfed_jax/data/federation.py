@@ -89,8 +89,8 @@ class Federation(NamedTuple):
         own = self.dataset.train_labels[samples.values]
         checksum = hashlib.sha256()
         for facts in (samples.sizes, samples.values, own):
-            checksum.update(np.ascontiguousarray(facts, np.int64))
-        checksum.update(np.packbits(visible.values))
+            checksum.update(np.ascontiguousarray(facts, np.int64).data)
+        checksum.update(np.packbits(visible.values).data)
         return {
             "holders": len(samples),
             "class_names": self.dataset.names,
@@ -139,7 +139,9 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
         at_server = held.like(np.arange(len(held.values)) >= len(parts.values))
         return Federation(dataset, held, at_server, config.server, client_names)
     if config.labeled_gamma is not None:
-        shares = share_pool(labels, taken, config.clients, gamma=config.labeled_gamma, rng=share_rng)
+        shares: Sequence[np.ndarray] = share_pool(
+            labels, taken, config.clients, gamma=config.labeled_gamma, rng=share_rng
+        )
         if config.train_fraction < 1:
             shares = partition.keep_fraction(shares, config.train_fraction, keep_rng)
         visible: Sequence[np.ndarray] = [

@@ -10,7 +10,7 @@ from rscfed_jax.data.ragged import Ragged
 from rscfed_jax.data.resize import resize
 from rscfed_jax.data.table import HIDDEN, pack_pixels, positions_of
 
-PADDING = np.int32(2**31 - 1)  # the id in a row that holds no client
+PADDING = 2**31 - 1  # the id in a row that holds no client
 
 
 class Holders:

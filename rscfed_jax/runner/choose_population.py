@@ -33,10 +33,11 @@ def choose_population(experiments: Sequence[Experiment], *, objects: Objects, de
         return config.population
     parts = Parts.of(config, federation, objects)
     own = parts.client_bytes(config)
-    if image_bytes(config, federation) + config.holders * own <= DEVICE_SHARE * (memory_limit(device) or _memory()):
+    needed = image_bytes(config, federation) + config.holders * own
+    if needed <= DEVICE_SHARE * (memory_limit(device) or memory_of_the_host()):
         return "device"
     drawn = min(config.holders, config.rounds * config.subsets * config.subset_size)
-    return "host" if drawn * own <= HOST_SHARE * _memory() or experiment.directory is None else "disk"
+    return "host" if drawn * own <= HOST_SHARE * memory_of_the_host() or experiment.directory is None else "disk"
 
 
 def why_on_devices(experiments: Sequence[Experiment], method: Method) -> str | None:
@@ -52,6 +53,6 @@ def why_on_devices(experiments: Sequence[Experiment], method: Method) -> str | N
     return f"the method {method.name} draws clients by a rule of its own"
 
 
-def _memory() -> float:
+def memory_of_the_host() -> float:
     """Bytes of memory that this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -51,10 +51,8 @@ class Population:
         """[N] who attacks; None if nobody does."""
         if faults.attack is None:
             return None
-        holders, unknown = self.holders, np.zeros(0)
-        totals: Any = FederatedData(*[unknown] * len(FederatedData._fields))._replace(  # type: ignore[arg-type]
-            sizes=holders.sizes.astype(np.int32), labeled=holders.labeled, attackers=None
-        )
+        known: dict[str, Any] = {"sizes": self.holders.sizes.astype(np.int32), "labeled": self.holders.labeled}
+        totals = FederatedData(**dict.fromkeys(FederatedData._fields) | known)
         return np.asarray(faults.attackers(totals, Hyper.of(self.config)))
 
 
@@ -92,7 +90,7 @@ class Stage:
         table = self.population.holders.table(
             ids, rows=self.rows, samples=self.samples, always=self.always, attackers=self.attackers
         )
-        rows = None
+        rows: Any = None
         if self.sample is not None:
             rows = np.zeros((self.capacity, 1, *drawn.shape[1:]), np.int32)
             rows[: len(drawn), 0] = np.searchsorted(ids, drawn)
@@ -111,13 +109,14 @@ class Stage:
         """Who takes part in the rounds of a chunk, as an array like those of all working sets."""
         if self.sample is None:
             return None
-        return self.axis.place(np.zeros((self.capacity, 1, *self._draw((0, 1)).shape[1:]), np.int32))
+        nobody: Any = np.zeros((self.capacity, 1, *self._draw((0, 1)).shape[1:]), np.int32)
+        return self.axis.place(nobody)
 
     def fitted(self, state: State) -> State:
         """The state with as many rows of clients as a working set has."""
         rows = self.axis.rows(self.rows)
 
-        def blank(leaf: Array) -> Array:
+        def blank(leaf: Any) -> Any:
             return leaf if leaf.shape[1] == rows else np.zeros((1, rows, *leaf.shape[2:]), leaf.dtype)
 
         return state._replace(clients=self.axis.place(jax.tree.map(blank, state.clients), GRID, CLIENTS))

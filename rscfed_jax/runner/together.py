@@ -58,9 +58,10 @@ def run_together(
         shown.say(str(choice))
         kept = None
         if place != "device":
-            shown.say(f"population on {place}: the devices hold {simulation.data.clients:,} clients at a time")
-            on_disk = experiments[0].directory if place == "disk" else None
-            kept = ClientStates.of(simulation.state.clients, on_disk and on_disk.clients)
+            shown.say(f"population on {place}: the devices hold {simulation.data.sizes.shape[1]:,} clients at a time")
+            directory = experiments[0].directory if place == "disk" else None
+            file = None if directory is None else directory.clients
+            kept = ClientStates.of(simulation.state.clients, file)
         loop = Loop(experiments, simulation, choice, shown, stop, capacity=capacity, kept=kept)
         loop.compilations, loop.compile_seconds = tried, seconds
         results = loop.run()
