@@ -51,9 +51,9 @@ class Population:
         """[N] who attacks; None if nobody does."""
         if faults.attack is None:
             return None
-        known: dict[str, Any] = {"sizes": self.holders.sizes.astype(np.int32), "labeled": self.holders.labeled}
-        totals = FederatedData(**dict.fromkeys(FederatedData._fields) | known)
-        return np.asarray(faults.attackers(totals, Hyper.of(self.config)))
+        totals: dict[str, Any] = dict.fromkeys(FederatedData._fields)
+        totals |= {"sizes": self.holders.sizes.astype(np.int32), "labeled": self.holders.labeled}
+        return np.asarray(faults.attackers(FederatedData(**totals), Hyper.of(self.config)))
 
 
 class Stage:
