@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+BATCH = 100  # images that are read at once
 MAPPED_BYTES = 2**30  # an array of images in a file is mapped, not read, if it is larger
-MEASURED = 10_000  # images that the statistics of a source are taken of, if it makes them
+MEASURED = 2_000  # images that the statistics of a source are taken of, if it makes them
 
 
 class ImageSource:
@@ -39,7 +40,8 @@ class ImageSource:
 
     def sample(self) -> np.ndarray:
         """Images at equal distances, few enough to hold."""
-        return self[np.linspace(0, len(self) - 1, min(len(self), MEASURED)).astype(np.int64)]
+        places = np.linspace(0, len(self) - 1, min(len(self), MEASURED)).astype(np.int64)
+        return np.concatenate([self[some] for some in np.array_split(places, -(-len(places) // BATCH))])
 
 
 Images = np.ndarray | ImageSource

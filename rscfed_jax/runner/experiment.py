@@ -64,6 +64,7 @@ def save_all(
             rows, clients = take_clients(axis, state.clients, cell, begun)  # all processes must ask
         elif experiment.checkpoints is not None:
             experiment.checkpoints.wait()
+            kept.wait()
             index = kept.records.freeze(round_, experiment.checkpoints.rounds())
             rows, clients = kept.all() if index is None else kept.nobody()
         if experiment.checkpoints is not None:

@@ -17,6 +17,9 @@ class Records(Protocol):
     def write(self, clients: np.ndarray, records: np.ndarray) -> None:
         """Keeps the records [n, size] of the clients [n], each named once."""
 
+    def has(self, clients: np.ndarray) -> np.ndarray:
+        """[n] which of the clients [n] were ever written. Others may be written by a thread at the same time."""
+
     def clients(self) -> np.ndarray:
         """The clients that were ever written, in rising order."""
 
@@ -49,6 +52,10 @@ class MemoryRecords:
         """As `Records` says."""
         for client, record in zip(clients.tolist(), records, strict=True):
             self._records[client] = record.copy()
+
+    def has(self, clients: np.ndarray) -> np.ndarray:
+        """As `Records` says."""
+        return np.array([client in self._records for client in clients.tolist()], bool)
 
     def clients(self) -> np.ndarray:
         """As `Records` says."""
