@@ -64,7 +64,7 @@ def test_very_many_images_are_made_when_they_are_asked_for(monkeypatch):
     assert (images != load_dataset(name, seed=1).train_images[some]).any()
     for own, other in zip(normalisation(made), normalisation(held), strict=True):
         np.testing.assert_allclose(own, other, rtol=0.02)
-    federation = build_federation(Config(dataset=name, clients=1000, gamma="iid", min_client_size=3, image_size=8))
+    federation = build_federation(Config(dataset=name, clients=1000, gamma="iid", min_client_size=3))
     table = Holders(federation, resize_to=10).table(
         np.array([3, 998]), rows=4, samples=12, always=np.array([998]), attackers=None
     )
