@@ -100,6 +100,11 @@ class ClientStates:
         for _, each in writing:
             each.result()
 
+    def close(self) -> None:
+        """Ends the thread, after what it is writing, and lets the records go."""
+        self._writer.shutdown()
+        self.records.close()
+
     def all(self) -> tuple[np.ndarray, Any]:
         """The clients that were ever selected, and their states."""
         self.wait()

@@ -142,6 +142,7 @@ def _find_clients(
     there = ClientStates.of(fresh.clients, experiment.directory.clients)
     there.records.load(index, {})
     rows, states = there.all()
+    there.close()
     items["state"] |= {ROWS: rows} | {f"clients.{name}": leaf for name, leaf in flat(states).items()}
 
 

@@ -62,6 +62,7 @@ def run_together(
             directory = experiments[0].directory if place == "disk" else None
             file = None if directory is None else directory.clients
             kept = ClientStates.of(simulation.state.clients, file)
+            held.callback(kept.close)
         loop = Loop(experiments, simulation, choice, shown, stop, capacity=capacity, kept=kept)
         loop.compilations, loop.compile_seconds = tried, seconds
         results = loop.run()

@@ -57,7 +57,7 @@ class Checkpoints:
             return
         with self._refusing():
             self.directory.mkdir(parents=True, exist_ok=True)
-            _sync(self.directory.parent)
+            sync_directory(self.directory.parent)
             for pattern in UNFINISHED:
                 for left in self.directory.glob(pattern):
                     shutil.rmtree(left)
@@ -129,12 +129,12 @@ class Checkpoints:
                     np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
                     file.flush()
                     os.fsync(file.fileno())
-                _sync(part / name)
-            _sync(part)
+                sync_directory(part / name)
+            sync_directory(part)
             if (place := self.directory / str(round_)).exists():
                 _remove(place)
             part.rename(place)
-            _sync(self.directory)
+            sync_directory(self.directory)
             self._remove_superseded(accuracy)
         except Exception as error:
             self._error = error
@@ -241,7 +241,7 @@ def _remove(place: Path) -> None:
     shutil.rmtree(part)
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Returns when the names in a directory are on disk."""
     number = os.open(directory, os.O_RDONLY)
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.storage.checkpoint import Arrays
+from rscfed_jax.storage.checkpoint import Arrays, sync_directory
 
 
 def checksum(content: bytes | np.ndarray) -> int:
@@ -36,9 +36,10 @@ class FileRecords:
         self._end = 0  # the first slot that was never used
         with self._refusing("written"):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            sync_directory(path.parent)
 
     def close(self) -> None:
-        """Closes the file."""
+        """As `Records` says."""
         os.close(self._file)
 
     @contextmanager

@@ -26,6 +26,9 @@ class Records(Protocol):
     def freeze(self, round_: int, rounds: Collection[int]) -> Arrays | None:
         """What the checkpoint of a round must hold to find the records again; None: the records themselves."""
 
+    def close(self) -> None:
+        """Lets the records go."""
+
     def sync(self) -> None:
         """Returns when a checkpoint that finds the records may get its name."""
 
@@ -62,6 +65,9 @@ class MemoryRecords:
         return np.array(sorted(self._records), np.int32)
 
     def freeze(self, round_: int, rounds: Collection[int]) -> None:
+        """As `Records` says."""
+
+    def close(self) -> None:
         """As `Records` says."""
 
     def sync(self) -> None:
