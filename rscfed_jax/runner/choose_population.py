@@ -17,8 +17,11 @@ from rscfed_jax.runner.step_cost import Parts
 DEVICE_SHARE, HOST_SHARE = 0.5, 0.25  # of the memory that data and states of all clients may take
 
 
-def choose_population(experiments: Sequence[Experiment], *, objects: Objects, device: jax.Device) -> str:
-    """`device`, `host` or `disk`: as set, or the first that has room. Refuses what cannot be elsewhere."""
+def choose_population(experiments: Sequence[Experiment], *, objects: Objects, device: jax.Device, capacity: int) -> str:
+    """`device`, `host` or `disk`: as set, or the first that has room. Refuses what cannot be elsewhere.
+
+    A working set is that of `capacity` rounds.
+    """
     experiment = experiments[0]
     config, federation = experiment.config, experiment.federation
     if config.population == "device":
@@ -31,6 +34,8 @@ def choose_population(experiments: Sequence[Experiment], *, objects: Objects, de
         raise SettingError("population", "disk", "needs a run directory for the clients' states; give --out")
     if config.population != "auto":
         return config.population
+    if config.holders <= capacity * config.subsets * config.subset_size:
+        return "device"  # a working set may be all of them
     parts = Parts.of(config, federation, objects)
     own = parts.client_bytes(config)
     needed = image_bytes(config, federation) + config.holders * own

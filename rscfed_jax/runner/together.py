@@ -35,7 +35,7 @@ def run_together(
     began = time.perf_counter()
     conv = choose_form(config, federation, objects=objects, stored=stored, say=shown.say, device=device)
     capacity = min(config.eval_every, ROUNDS_PER_CALL)
-    place = choose_population(experiments, objects=objects, device=device)
+    place = choose_population(experiments, objects=objects, device=device, capacity=capacity)
     # Before the directories are taken: a model or network that does not fit leaves nothing behind.
     simulation = build_cells(
         [experiment.config for experiment in experiments],

@@ -137,8 +137,9 @@ def test_auto_is_the_first_place_that_has_room(tmp_path, monkeypatch, memory, me
     monkeypatch.setattr(choose_population, "memory_of_the_host", lambda: memory)
     config = CONFIG.replace(method=method)
     experiment = Experiment(config, rj.build_federation(config), RunDirectory(tmp_path / "run"))
-    chosen = choose_population.choose_population([experiment], objects=NO_OBJECTS, device=this_device())
-    assert chosen == place
+    for capacity, chosen in ((2, place), (4, "device")):  # of 24 clients, four rounds may draw all
+        options = {"objects": NO_OBJECTS, "device": this_device(), "capacity": capacity}
+        assert choose_population.choose_population([experiment], **options) == chosen
 
 
 def test_cells_of_a_grid_run_one_after_the_other(tmp_path):
