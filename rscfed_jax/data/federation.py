@@ -118,7 +118,7 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
         np.random.default_rng([config.seed, n]) for n in range(7)
     )
     taken = np.zeros(0, np.int64)  # samples that are labeled before the clients get the rest
-    free = np.setdiff1d(np.arange(len(labels)), [] if dataset.held_out is None else dataset.held_out)
+    free = _all_but(taken if dataset.held_out is None else dataset.held_out, len(labels))
     if config.server is not None:
         assert config.server_labels is not None  # Config sets it
         taken = draw_for_server(labels, config.server_labels, free, server_rng)
@@ -190,7 +190,7 @@ def _split(
             reason = f"would take all samples of client {names[empty[0]] if names else empty[0]}; must be smaller"
             raise SettingError("server_labels", config.server_labels, reason)
         return samples, names
-    rest = np.setdiff1d(np.arange(len(labels), dtype=np.int32), taken)
+    rest = _all_but(taken, len(labels))
     least = config.min_client_size
     if config.classes_per_client is not None:
         number = config.classes_per_client
@@ -203,6 +203,13 @@ def _split(
         parts = partition.dirichlet_partition(labels[rest], config.clients, gamma=gamma, min_size=least, rng=rng)
     dealt = Ragged.of(parts)
     return dealt.like(rest[dealt.values]), ()
+
+
+def _all_but(taken: np.ndarray, count: int) -> np.ndarray:
+    """The numbers below `count` that were not taken; in 32 bits, as there may be very many."""
+    left = np.ones(count, bool)
+    left[taken] = False
+    return np.flatnonzero(left).astype(np.int32)
 
 
 def _without(samples: Sequence[np.ndarray], others: np.ndarray) -> Ragged:
