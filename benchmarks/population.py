@@ -63,7 +63,10 @@ class Run:
     def __init__(self, clients: int, place: str, rounds: int, out: Path, *, resume: bool = False):
         self.out, self.turns, self.before = out, [], None
         command = [sys.executable, __file__, "--serve", str(clients), place, str(rounds), str(out), str(int(resume))]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # A program that one run has compiled is ready for the run that is killed and for the one that resumes it.
+        cache = {"JAX_COMPILATION_CACHE_DIR": str(out.parent / "cache")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env=os.environ | cache, **pipes)
         self.first = self.wait()
 
     def wait(self) -> tuple[int, float] | None:
