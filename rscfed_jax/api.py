@@ -19,14 +19,15 @@ from rscfed_jax.data.table import test_table
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.build import Objects
+from rscfed_jax.runner.experiment import Experiment
 from rscfed_jax.runner.grid import GridResult, check_axis, points_of, run_points
 from rscfed_jax.runner.history import Record
-from rscfed_jax.runner.loop import Experiment, run_together
 from rscfed_jax.runner.processes import is_first
 from rscfed_jax.runner.progress import RunProgress
 from rscfed_jax.runner.result import Result
 from rscfed_jax.runner.stored_model import load_model
 from rscfed_jax.runner.sweep import programs_of, run_programs
+from rscfed_jax.runner.together import run_together
 from rscfed_jax.storage.run_directory import RunDirectory
 
 

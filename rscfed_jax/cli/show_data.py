@@ -10,6 +10,7 @@ from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.partition import save_partition
 
 MOST_CLASSES = 20  # that a table shows
+MOST_CLIENTS = 10_000
 
 
 def draw_partition(federation: Federation, path: str) -> None:
@@ -48,7 +49,11 @@ def _numbers(values: Sequence[float] | np.ndarray) -> str:
 
 
 def print_partition(federation: Federation) -> None:
-    """Prints what each client holds, and the server."""
+    """Prints what each client holds, and the server; of very many clients what they hold together."""
+    if len(federation.samples) > MOST_CLIENTS:
+        sizes, labeled = federation.sizes, int(federation.labeled.sum())
+        print(f"{len(sizes):,} holders of {sizes.min()} to {sizes.max()} samples; {labeled:,} of them hold labels")
+        return
     counts = federation.class_counts
     width = max(5, len(str(counts.max())) + 1)
     shown = range(min(federation.dataset.classes, MOST_CLASSES))

@@ -288,6 +288,13 @@ class Settings:
         "auto", or_word(whole(1), "auto"), "clients trained at once on a device, by vmap", "run"
     )
     devices: int | str = _setting("auto", or_word(whole(1), "auto"), "devices that share the clients of a round", "run")
+    population: str = _setting(
+        "auto",
+        one_of("auto", "device", "host", "disk"),
+        "where clients are that no round trains just now: on the devices like the others, in the host's memory, or, "
+        "with their states in a file of the run directory, on disk (auto: the first that has room)",
+        "run",
+    )
     dtype: str = _setting("float32", one_of("float32", "bfloat16"), "number format of the model's computation", "run")
     precision: str = _setting(
         "default",

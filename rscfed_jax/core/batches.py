@@ -21,7 +21,7 @@ OBJECTIVE, PARTNERS, FIRST_VIEW = 2**31 - 1, 2**31 - 2, 2**31 - 100
 
 
 class Holding(NamedTuple):
-    """What a client holds. A client id out of range holds nothing."""
+    """What a client holds. A row out of range holds nothing."""
 
     start: Array  # int32: its first sample
     size: Array  # int32
@@ -40,11 +40,11 @@ class Prepared(NamedTuple):
     judged: Array  # [classes, 3] as in `Trained`
 
 
-def holding_of(client: Array, data: FederatedData) -> Holding:
-    """What the client with this id holds."""
+def holding_of(row: Array, data: FederatedData) -> Holding:
+    """What the client in this row holds."""
 
     def own(values: Array, nothing: Any) -> Array:
-        return values.at[client].get(mode="fill", fill_value=nothing)
+        return values.at[row].get(mode="fill", fill_value=nothing)
 
     return Holding(own(data.starts, 0), own(data.sizes, 0), own(data.labeled, False), own(data.class_counts, 0))
 

@@ -44,7 +44,7 @@ def train_slot(
     if algorithm.with_teacher:
         start = model if before is None else choose(hyper.teacher_from_selection > 0, model, broadcast.initial_model)
         started = started._replace(teacher=choose(started.step == 0, start, started.teacher))
-    working = jnp.where(slot.answers, slot.client, NOBODY)
+    working = jnp.where(slot.answers, slot.row, NOBODY)
     with contextlib.nullcontext() if algorithm.precision == "default" else jax.default_matmul_precision("highest"):
         after_model, after, told = train_client(algorithm, key, working, started, broadcast, data, hyper)
     sent = algorithm.faults.sent(jax.random.fold_in(key, ATTACK), slot.attacks, after_model, model, hyper)
@@ -56,7 +56,7 @@ def train_slot(
 def train_client(
     algorithm: Algorithm,
     key: Array,
-    client: Array,
+    row: Array,
     started: ClientState,
     broadcast: Broadcast,
     data: FederatedData,
@@ -68,7 +68,7 @@ def train_client(
     the losses, means over the steps, the news that the method declares, and how its pseudo-labels were judged.
     """
     method, network = algorithm.method, algorithm.network
-    holding = holding_of(client, data)
+    holding = holding_of(row, data)
     learning_rate = scheduled(jnp.where(holding.labeled, hyper.lr_labeled, hyper.lr_unlabeled), broadcast.round, hyper)
     epochs = (
         algorithm.epochs if method.epochs is None else jnp.asarray(method.epochs(holding.labeled, hyper), jnp.int32)

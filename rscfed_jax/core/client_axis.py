@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rscfed_jax.config import SettingError
 from rscfed_jax.core.schedule import NOBODY, last_slots, order_of, take
-from rscfed_jax.core.types import Array, Slot
+from rscfed_jax.core.types import OF_A_CELL, Array, FederatedData, Slot
 
 GRID, CLIENTS = "grid", "clients"  # axes of the mesh
 LARGEST_AUTO_CHUNK = 64
@@ -179,12 +179,12 @@ class ClientAxis:
     ) -> tuple[Out, States]:
         """Runs `function(slot, state, *shared) -> (result, state)` for n slots, in any order.
 
-        `slots` are arrays [n], and `states` [rows, ...] those of all clients. Returns the results [n, ...] and all
+        `slots` are arrays [n], and `states` [rows, ...] those of all rows. Returns the results [n, ...] and all
         states, the new ones in their place. A client with several slots enters each with the state it has now and
         leaves with that of its last slot that has work.
 
         `work` [n] says how much each slot has to do: slots that run at once have alike work, and devices get equal
-        parts of it. The slots of one client must have the same work, or none. A slot of padding has the client
+        parts of it. The slots of one client must have the same work, or none. A slot of padding has the row
         `NOBODY`, which must be no work at all.
 
         Under `vmap` the slots of all cells become one list of work, so that no device waits at the end of a cell.
@@ -215,11 +215,11 @@ class ClientAxis:
         `each` are the work, the slots and the states.
         """
         work, slots, states = each
-        ids = slots.client
-        cells, number = ids.shape
+        rows = slots.row
+        cells, number = rows.shape
         leaves = jax.tree.leaves(states)
-        working = jnp.where(work > 0, ids, NOBODY)
-        homes = jax.vmap(partial(last_slots, number=leaves[0].shape[1]))(working) if leaves else ids
+        working = jnp.where(work > 0, rows, NOBODY)
+        homes = jax.vmap(partial(last_slots, number=leaves[0].shape[1]))(working) if leaves else rows
 
         def of_cell(shared: tuple, cell: Array | int) -> tuple:
             return jax.tree.map(lambda leaf, has: leaf[cell] if has else leaf, shared, has_cells)
@@ -243,7 +243,7 @@ class ClientAxis:
                 results, states = carry
                 cell, mine = order // number, order[self._me()]
                 # A client's last slot is never in a wave before its others, so they all find the state of before.
-                fetched = self._fetch(states, cell, take(slots.client, order))
+                fetched = self._fetch(states, cell, take(slots.row, order))
                 jobs = (mine // number, Slot(*(take(part, mine) for part in slots)), fetched)
                 result, state = _run_chunks(job, jobs)
                 results = self._store(results, cell, order % number, result)
@@ -302,6 +302,12 @@ class ClientAxis:
 
 
 ONE_AT_A_TIME = ClientAxis()
+
+
+def place_data(axis: ClientAxis, data: FederatedData) -> FederatedData:
+    """The data of G cells on the devices: what cells share is on each, what is a cell's own where that cell is."""
+    parts: Any = zip(data, OF_A_CELL, strict=True)
+    return FederatedData(*(axis.place(leaf, *(() if part is None else (GRID,))) for leaf, part in parts))
 
 
 def _run_chunks(function: Callable[[tuple], Out], slots: tuple) -> Out:

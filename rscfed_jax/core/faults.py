@@ -93,6 +93,8 @@ class Faults:
         """[N] whether a client is an attacker. A server that holds labels comes last in every order: it never is."""
         if self.attack is None:
             return jnp.zeros(data.clients, bool)
+        if data.attackers is not None:
+            return data.attackers
         ids = jnp.arange(data.clients)
         is_server = jnp.zeros(data.clients, bool) if self.server is None else ids == self.server
         turns = jnp.lexsort((-ids, self.order(data), is_server))

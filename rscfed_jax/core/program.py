@@ -22,10 +22,12 @@ def init_cells(algorithm: Algorithm, seeds: Array, clients: int, hyper: Hyper) -
     return jax.vmap(init, spmd_axis_name=algorithm.axis.cell_axis)(seeds, hyper)
 
 
-def round_of_cells(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
-    """One round of G experiments: state, hyper and who holds which sample have a leading axis of G cells."""
-    one = jax.vmap(partial(one_round, algorithm), in_axes=(0, OF_A_CELL, 0), spmd_axis_name=algorithm.axis.cell_axis)
-    return one(state, data, hyper)
+def round_of_cells(
+    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, drawn: Array | None = None
+) -> tuple[State, RoundReport]:
+    """One round of G experiments: state, hyper, who holds which sample and `drawn` have a leading axis of G cells."""
+    one = jax.vmap(partial(one_round, algorithm), in_axes=(0, OF_A_CELL, 0, 0), spmd_axis_name=algorithm.axis.cell_axis)
+    return one(state, data, hyper, drawn)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "capacity"), donate_argnames="state")
@@ -42,10 +44,20 @@ def run_rounds(
 
 @partial(jax.jit, static_argnames=("algorithm", "capacity"), donate_argnames="state")
 def run_cells(
-    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, rounds: Array, *, capacity: int
+    algorithm: Algorithm,
+    state: State,
+    data: FederatedData,
+    hyper: Hyper,
+    rounds: Array,
+    drawn: Array | None = None,
+    *,
+    capacity: int,
 ) -> tuple[State, RoundReport]:
-    """As `run_rounds`, for the G cells of a grid at once; reports have the leading axes [capacity, G]."""
-    return _repeat_round(partial(round_of_cells, algorithm), state, data, hyper, rounds, capacity)
+    """As `run_rounds`, for the G cells of a grid at once; reports have the leading axes [capacity, G].
+
+    Where the data are a working set, `drawn` [capacity, G, M, K] are the rows that take part in each round.
+    """
+    return _repeat_round(partial(round_of_cells, algorithm), state, data, hyper, rounds, capacity, drawn)
 
 
 def _repeat_round(
@@ -55,13 +67,15 @@ def _repeat_round(
     hyper: Hyper,
     rounds: Array,
     capacity: int,
+    drawn: Array | None = None,
 ) -> tuple[State, RoundReport]:
-    report = jax.eval_shape(step, state, data, hyper)[1]
+    first = () if drawn is None else (drawn[0],)
+    report = jax.eval_shape(step, state, data, hyper, *first)[1]
     reports = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), report)
 
     def body(i: Array, carry: tuple[State, RoundReport]) -> tuple[State, RoundReport]:
         state, reports = carry
-        state, report = step(state, data, hyper)
+        state, report = step(state, data, hyper, *(() if drawn is None else (drawn[i],)))
         return state, jax.tree.map(lambda all_, new: all_.at[i].set(new), reports, report)
 
     return jax.lax.fori_loop(0, jnp.minimum(rounds, capacity), body, (state, reports))

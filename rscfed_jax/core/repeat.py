@@ -1,7 +1,7 @@
 """What happens to a client that several subsets of a round draw.
 
-Each strategy maps subsets [M, K] and the number of clients to the work of the round, in waves: the slots of a wave run
-at once, and a client's state moves on from wave to wave.
+Each strategy maps subsets [M, K] of rows and the number of rows to the work of the round, in waves: the slots of a wave
+run at once, and a client's state moves on from wave to wave.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from rscfed_jax.core.types import Array
 class Waves(NamedTuple):
     """The slots of a round, as W waves of n."""
 
-    clients: Array  # [W, n]; NOBODY pads the work
+    rows: Array  # [W, n]; NOBODY pads the work
     subsets: Array  # [W, n] the subset that each slot trains for
     places: Array | None = None  # [M, K] which of the W * n slots serves each member; None: they are its M * K
 
@@ -39,8 +39,8 @@ def sequential(subsets: Array, population: int) -> Waves:
 
 def share(subsets: Array, population: int) -> Waves:
     """Once a round: the model serves every subset that drew the client."""
-    ids = jnp.unique(subsets, size=min(population, subsets.size), fill_value=NOBODY)
-    return Waves(ids[None], jnp.zeros_like(ids)[None], jnp.searchsorted(ids, subsets))
+    rows = jnp.unique(subsets, size=min(population, subsets.size), fill_value=NOBODY)
+    return Waves(rows[None], jnp.zeros_like(rows)[None], jnp.searchsorted(rows, subsets))
 
 
 REPEATS: dict[str, Repeat] = {"retrain": retrain, "sequential": sequential, "share": share}

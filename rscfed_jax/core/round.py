@@ -17,7 +17,7 @@ from rscfed_jax.core.method import Labeled, Server
 from rscfed_jax.core.optimizer import init_client, server_step
 from rscfed_jax.core.repeat import share
 from rscfed_jax.core.sampling import LabeledClients
-from rscfed_jax.core.schedule import NOBODY
+from rscfed_jax.core.schedule import NOBODY, take
 from rscfed_jax.core.trees import all_finite, choose
 from rscfed_jax.core.types import (
     Array,
@@ -72,14 +72,18 @@ def place_state(axis: ClientAxis, state: State) -> State:
     return axis.place(state._replace(clients=None))._replace(clients=clients)
 
 
-def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper) -> tuple[State, RoundReport]:
-    """Sample, train, agree: algorithm 1 of the paper."""
+def one_round(
+    algorithm: Algorithm, state: State, data: FederatedData, hyper: Hyper, drawn: Array | None = None
+) -> tuple[State, RoundReport]:
+    """Sample, train, agree: algorithm 1 of the paper.
+
+    `drawn` [M, K] are rows of a working set, in which the host has put the clients that it drew for this round; without
+    it the round draws its subsets itself.
+    """
     method = algorithm.method
     assert method.sample is not None  # the registry has filled it in
-    round_key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
-    sample_key, train_key = jax.random.split(round_key)
-    drop_key = jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two above
-    subsets = method.sample(sample_key, data._replace(truth=data.labels))  # [M, K]
+    sample_key, train_key, drop_key = round_keys(state.key, state.round)
+    subsets = method.sample(sample_key, data._replace(truth=data.labels)) if drawn is None else drawn  # [M, K] rows
     broadcast = Broadcast(train_key, state.model, state.initial_model, state.round, state.memory)
     trained, clients = train_subsets(algorithm, drop_key, subsets, state.clients, broadcast, data, hyper)
     members = Members(data.sizes[subsets], data.labeled[subsets], trained.healthy, trained.news)
@@ -106,7 +110,7 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
         models_up=state.models_up + up,
     )
     return place_state(algorithm.axis, state), RoundReport(
-        subsets=subsets,
+        subsets=clients_in(subsets, data),
         weights=consensus.weights,
         distances=consensus.distances,
         labeled_loss=_mean_where(trained.losses.labeled, trained.healthy & members.labeled),
@@ -119,6 +123,13 @@ def one_round(algorithm: Algorithm, state: State, data: FederatedData, hyper: Hy
     )
 
 
+def round_keys(key: Array, number: Array) -> tuple[Array, Array, Array]:
+    """The keys of a round for its subsets, its training and its faults, from that of the experiment."""
+    round_key = jax.random.fold_in(jax.random.fold_in(key, 1), number)
+    sample_key, train_key = jax.random.split(round_key)
+    return sample_key, train_key, jax.random.fold_in(round_key, 2)  # 0 and 1 may be the two before
+
+
 def train_subsets(
     algorithm: Algorithm,
     drop_key: Array,
@@ -128,30 +139,31 @@ def train_subsets(
     data: FederatedData,
     hyper: Hyper,
 ) -> tuple[Trained, ClientState | None]:
-    """What the members of subsets [M, K] trained, stacked over [M, K], and the clients' new states."""
+    """What the members of subsets [M, K] of rows trained, stacked over [M, K], and the clients' new states."""
     number, size = subsets.shape
     waves = algorithm.repeat(subsets, data.clients)
     attackers = algorithm.faults.attackers(data, hyper)  # [N]
 
     def wave(clients: ClientState | None, slots: tuple[Array, Array]) -> tuple[ClientState | None, Trained]:
-        ids, subset = slots
+        rows, subset = slots
+        ids = clients_in(rows, data)
         answers = algorithm.faults.answers(drop_key, ids, subset, hyper)
-        working = jnp.where(answers, ids, NOBODY)
+        working = jnp.where(answers, rows, NOBODY)
         work = data.sizes.at[working].get(mode="fill", fill_value=0)
         if algorithm.method.epochs is not None:
             labeled = data.labeled.at[working].get(mode="fill", fill_value=False)
             work *= jnp.asarray(algorithm.method.epochs(labeled, hyper), work.dtype)
-        attacks = attackers.at[ids].get(mode="fill", fill_value=False)
-        slot = Slot(ids, subset, answers, attacks)
+        attacks = attackers.at[rows].get(mode="fill", fill_value=False)
+        slot = Slot(ids, rows, subset, answers, attacks)
         trained, clients = algorithm.axis.run(
             partial(train_slot, algorithm), work, slot, clients, (broadcast, data, hyper)
         )
         return clients, trained
 
-    if len(waves.clients) == 1:
-        clients, trained = wave(clients, (waves.clients[0], waves.subsets[0]))
+    if len(waves.rows) == 1:
+        clients, trained = wave(clients, (waves.rows[0], waves.subsets[0]))
     else:
-        clients, trained = jax.lax.scan(wave, clients, (waves.clients, waves.subsets))
+        clients, trained = jax.lax.scan(wave, clients, (waves.rows, waves.subsets))
         trained = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trained)
     if waves.places is not None:
         return jax.tree.map(lambda leaf: leaf[waves.places], trained), clients
@@ -191,7 +203,7 @@ def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: Fe
     """How many models go down to clients and up to the server, which sends itself none."""
     answered = trained.answered
     if algorithm.server_id is not None:
-        is_client = subsets != algorithm.server_id
+        is_client = clients_in(subsets, data) != algorithm.server_id
         subsets, answered = jnp.where(is_client, subsets, NOBODY), answered & is_client
     down = count_distinct(subsets, data.clients)
     if algorithm.repeat is share:
@@ -199,9 +211,14 @@ def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: Fe
     return down, jnp.sum(answered, dtype=jnp.int32)
 
 
-def count_distinct(ids: Array, clients: int) -> Array:
-    """How many different clients are named: each receives the global model once a round."""
-    return jnp.sum(jnp.zeros(clients, jnp.int32).at[ids].set(1), dtype=jnp.int32)
+def count_distinct(rows: Array, number: int) -> Array:
+    """How many different ones of a number of rows are named: each client receives the global model once a round."""
+    return jnp.sum(jnp.zeros(number, jnp.int32).at[rows].set(1), dtype=jnp.int32)
+
+
+def clients_in(rows: Array, data: FederatedData) -> Array:
+    """The ids of the clients in these rows."""
+    return rows if data.ids is None else take(data.ids, rows)
 
 
 def _sum_where(values: Array, mask: Array) -> Array:

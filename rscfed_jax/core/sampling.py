@@ -17,6 +17,8 @@ import numpy as np
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.core.types import Array, FederatedData
 
+MOST_SORTED = 65_536  # clients of which a subset is drawn by sorting one number for each
+
 
 @dataclass(frozen=True)
 class RandomSubsets:
@@ -28,13 +30,20 @@ class RandomSubsets:
 
     def __call__(self, key: Array, data: FederatedData) -> Array:
         """[M, K] client ids; [M, K + 1] with that of the server."""
-        clients = _clients(data.clients, self.server_joins)
+        return self.draw(key, data.clients)
+
+    def draw(self, key: Array, holders: int) -> Array:
+        """The same of so many holders of data."""
+        clients = _clients(holders, self.server_joins)
         if self.subset_size > clients:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {clients}")
 
         def draw(subset: Array) -> Array:
+            own_key = jax.random.fold_in(key, subset)
+            if clients > MOST_SORTED:
+                return distinct(own_key, self.subset_size, clients)
             # Sorting one draw per client instead of permuting ids: a client's luck then depends on its id alone.
-            luck = jax.random.uniform(jax.random.fold_in(key, subset), (clients,), jnp.float32)
+            luck = jax.random.uniform(own_key, (clients,), jnp.float32)
             return jnp.argsort(luck)[: self.subset_size].astype(jnp.int32)
 
         drawn = jax.vmap(draw)(jnp.arange(self.subsets))
@@ -93,6 +102,18 @@ class UnlabeledClients:
     def slots(self, labeled: np.ndarray) -> np.ndarray:
         """[N] one for a client that holds no labels, or all of them if each holds some."""
         return np.ones(len(labeled)) if labeled.all() else 1.0 - labeled
+
+
+def distinct(key: Array, number: int, clients: int) -> Array:
+    """[number] different ids below `clients`, by Floyd's algorithm: no work grows with the number of clients."""
+    last = jnp.arange(clients - number, clients, dtype=jnp.int32)
+    luck = jax.random.randint(key, (number,), 0, last + 1, jnp.int32)
+
+    def draw(place: Array, chosen: Array) -> Array:
+        taken = jnp.any(chosen == luck[place])
+        return chosen.at[place].set(jnp.where(taken, last[place], luck[place]))
+
+    return jax.lax.fori_loop(0, number, draw, jnp.full(number, -1, jnp.int32))
 
 
 def _clients(holders: int, server_joins: bool | None) -> int:

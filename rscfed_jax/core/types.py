@@ -9,10 +9,13 @@ Model = dict[str, Any]  # flax variables: "params" and, where a network has them
 
 
 class FederatedData(NamedTuple):
-    """Training samples of N clients, sorted by client: client i holds samples starts[i] to starts[i] + sizes[i].
+    """Training samples of N clients, sorted by client: row i holds samples starts[i] to starts[i] + sizes[i].
 
     With `--labels-at server` the last of the N is the server, the only one with labels.
     The cells of a grid share the images; who holds which, and sees what label, is each cell's own.
+
+    The rows are the clients of a federation, row i is client i; or they are the working set of a larger population,
+    the clients that take part in the rounds to come. Then `ids` names them, and all other ids here are rows.
     """
 
     images: Array  # [I, R, R] uint32 packed pixels, larger than the model's input: a random crop is taken of them
@@ -29,10 +32,12 @@ class FederatedData(NamedTuple):
     mean: Array  # [3] of the pixel values 0 to 255
     std: Array  # [3]
     truth: Array  # [S] int32: all labels, to judge pseudo-labels by; no part of a method ever sees them
+    ids: Array | None = None  # [N] int32: the client of each row of a working set, in rising order, padded at the end
+    attackers: Array | None = None  # [N] bool: who attacks, which a working set cannot tell by itself
 
     @property
     def clients(self) -> int:
-        """Number of clients N, a server that holds the labels among them."""
+        """Number of clients N, a server that holds the labels among them; in a working set, of its rows."""
         return self.sizes.shape[0]
 
 
@@ -52,6 +57,12 @@ SHARED_BY_CELLS = ("images", "positions", "mean", "std")
 OF_A_CELL: Any = FederatedData(*(None if name in SHARED_BY_CELLS else 0 for name in FederatedData._fields))  # type: ignore[arg-type]
 
 
+def data_of_cell(data: FederatedData, number: int) -> FederatedData:
+    """The data of one of G cells, without their leading axis."""
+    parts: Any = zip(data, OF_A_CELL, strict=True)
+    return FederatedData(*(leaf if part is None or leaf is None else leaf[number] for leaf, part in parts))
+
+
 class Broadcast(NamedTuple):
     """What the server sends to every client of a round."""
 
@@ -65,14 +76,15 @@ class Broadcast(NamedTuple):
 class Slot(NamedTuple):
     """One piece of work: a client that trains for a subset."""
 
-    client: Array  # int32
+    client: Array  # int32: its id, which its randomness is derived from
+    row: Array  # int32: its place among the clients whose data and states are on the devices
     subset: Array  # int32
     answers: Array  # bool: the client sends a model at all
     attacks: Array  # bool: it sends a corrupted one
 
 
 class ClientState(NamedTuple):
-    """What a client keeps from one selection to the next; stacked over clients it has a leading axis of N."""
+    """What a client keeps from one selection to the next; stacked over clients it has a leading axis of rows."""
 
     teacher: Model | None  # None where no client needs one of its own
     optimizer: optax.OptState
@@ -106,7 +118,7 @@ class State(NamedTuple):
     initial_model: Model
     memory: Any  # what the method's server remembers beside the model; None for most
     optimizer: optax.OptState | None  # of the server; None where it takes the mean as it is
-    clients: ClientState | None  # stacked over N clients and rows of padding, as many for each device; None: not kept
+    clients: ClientState | None  # stacked over the rows of the data and padding, as many for each device, or not kept
     models_down: Array  # int32: models sent to clients so far
     models_up: Array  # int32: models sent to the server so far
 

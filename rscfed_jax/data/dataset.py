@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.images import Images, ImageSource
 
 DEFAULT_FOLDER = "data"
 MAX_CLASSES = 10_000
@@ -19,7 +20,7 @@ Refuse = Callable[[str], SettingError]
 class Dataset(NamedTuple):
     """Images [S, H, W, C] as uint8 and labels [S] from 0 to classes - 1."""
 
-    train_images: np.ndarray
+    train_images: Images  # an array, or a source of images that are not held
     train_labels: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
@@ -94,7 +95,7 @@ def with_validation(dataset: Dataset, fraction: float) -> Dataset:
     )
 
 
-def check_images(images: np.ndarray, labels: np.ndarray, split: str, refuse: Refuse) -> int:
+def check_images(images: Images, labels: np.ndarray, split: str, refuse: Refuse) -> int:
     """Refuses arrays that are not images with their labels; returns the number of classes."""
     if images.dtype != np.uint8:
         raise refuse(f"{split}_images must be uint8, not {images.dtype}")
@@ -143,11 +144,14 @@ def checked(dataset: Dataset, refuse: Refuse) -> Dataset:
 def normalisation(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """[3] mean and standard deviation to normalise pixel values with: the data set's constants, or measured ones."""
     if dataset.mean is None or dataset.std is None:
-        return pixel_statistics(dataset.train_images)
+        images = dataset.train_images
+        if isinstance(images, ImageSource) and not images.stored:
+            images = images.sample()
+        return pixel_statistics(images)
     return np.asarray(dataset.mean, np.float32) * 255, np.asarray(dataset.std, np.float32) * 255
 
 
-def pixel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pixel_statistics(images: Images) -> tuple[np.ndarray, np.ndarray]:
     """[3] mean and standard deviation of the pixel values, from exact sums."""
     channels = images.shape[3]
     sums = np.zeros((2, channels))

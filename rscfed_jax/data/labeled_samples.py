@@ -1,5 +1,7 @@
 """Labeled samples that are drawn before the clients get theirs: for the server, or as a pool to divide."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rscfed_jax.config import SettingError
@@ -38,6 +40,7 @@ def share_pool(
     if len(pool) < clients:
         reason = f"{len(pool)} labeled samples are not enough for {clients} clients; give a larger --labeled-fraction"
         raise SettingError("labeled_gamma", gamma, reason)
+    parts: Sequence[np.ndarray]
     if gamma == "iid":
         parts = partition.iid_partition(labels[pool], clients, min_size=1, rng=rng)
     else:

@@ -1,9 +1,10 @@
 """Which client holds which samples, and who holds labels: NumPy, seeded.
 
-A partition is a list of N index arrays into the training samples, one per client.
+A partition is a sequence of N index arrays into the training samples, one per client.
 """
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from rscfed_jax.config.limits import OverLimitError
 from rscfed_jax.config.npzfile import check_packed
 from rscfed_jax.data.dataset import Refuse
 from rscfed_jax.data.npzfile import read_npz
+from rscfed_jax.data.ragged import Ragged
 
 MAX_DRAWS = 1_000
+MOST_ONE_BY_ONE = 65_536  # clients whose samples are shuffled one client after the other
 
 
 def draw_class_counts(totals: np.ndarray, clients: int, gamma: float, rng: np.random.Generator) -> np.ndarray:
@@ -91,16 +94,22 @@ def _check_enough(labels: np.ndarray, clients: int, min_size: int) -> None:
         )
 
 
-def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.random.Generator) -> list[np.ndarray]:
+def iid_partition(labels: np.ndarray, clients: int, *, min_size: int, rng: np.random.Generator) -> Ragged:
     """Deals the shuffled samples out evenly."""
     _check_enough(labels, clients, min_size)
-    return np.array_split(rng.permutation(len(labels)), clients)
+    least, more = divmod(len(labels), clients)
+    return Ragged(rng.permutation(len(labels)), least + (np.arange(clients) < more))
 
 
-def natural_partition(clients: np.ndarray) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """The samples of each client and its name, given [S] ids of clients; clients are in the order of their ids."""
+def natural_partition(clients: np.ndarray) -> tuple[Ragged, tuple[str, ...]]:
+    """The samples of each client and its name, given [S] ids of clients; clients are in the order of their ids.
+
+    Names are left out where there are very many.
+    """
     names, numbers, sizes = np.unique(clients, return_inverse=True, return_counts=True)
-    samples = np.split(np.argsort(numbers, kind="stable"), np.cumsum(sizes)[:-1])
+    samples = Ragged(np.argsort(numbers, kind="stable"), sizes)
+    if len(names) > MOST_ONE_BY_ONE:
+        return samples, ()
     return samples, tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
 
 
@@ -159,7 +168,7 @@ def _indices(listed: Any) -> np.ndarray:
     return np.asarray(listed)
 
 
-def save_partition(path: str, samples: list[np.ndarray]) -> None:
+def save_partition(path: str, samples: Sequence[np.ndarray]) -> None:
     """Writes what `load_partition` reads: an npz file with the arrays client_0, client_1, ..."""
     arrays = {f"client_{client}": part for client, part in enumerate(samples)}
     content = io.BytesIO()
@@ -167,9 +176,10 @@ def save_partition(path: str, samples: list[np.ndarray]) -> None:
     write_whole(path, content.getvalue())
 
 
-def class_counts(samples: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+def class_counts(samples: Sequence[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
     """[N, classes] samples of each class that each client holds."""
-    return np.stack([np.bincount(labels[part], minlength=classes) for part in samples])
+    parts = Ragged.of(samples)
+    return parts.like(labels[parts.values]).histogram(classes)
 
 
 def choose_labeled(counts: np.ndarray, number: int, choice: str, rng: np.random.Generator) -> np.ndarray:
@@ -187,6 +197,17 @@ def choose_labeled(counts: np.ndarray, number: int, choice: str, rng: np.random.
     return np.sort(np.lexsort((np.arange(len(counts)), -smallest, -present))[:number])
 
 
-def keep_fraction(samples: list[np.ndarray], fraction: float, rng: np.random.Generator) -> list[np.ndarray]:
+def keep_fraction(samples: Sequence[np.ndarray], fraction: float, rng: np.random.Generator) -> Sequence[np.ndarray]:
     """A random part of every client's samples, at least one each."""
+    if len(samples) > MOST_ONE_BY_ONE:
+        return Ragged.of(samples).where(some_of_each(samples, fraction, rng).values)
     return [rng.permutation(part)[: max(1, round(len(part) * fraction))] for part in samples]
+
+
+def some_of_each(samples: Sequence[np.ndarray], fraction: float, rng: np.random.Generator) -> Ragged:
+    """Booleans in the place of each client's samples, this fraction of them true, at least one."""
+    parts = Ragged.of(samples)
+    wanted = np.maximum(1, np.rint(parts.sizes * fraction)).astype(int)
+    if len(parts) > MOST_ONE_BY_ONE:
+        return parts.like(parts.ranks(rng) < np.repeat(wanted, parts.sizes))
+    return Ragged.of([rng.permutation(size) < number for size, number in zip(parts.sizes, wanted, strict=True)])

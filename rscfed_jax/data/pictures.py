@@ -20,6 +20,7 @@ from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.files import cache_folder, open_regular
 from rscfed_jax.config.limits import OverLimitError, check_limit
 from rscfed_jax.data.dataset import Dataset, Refuse, refuse_file
+from rscfed_jax.data.images import picked
 
 DECODER = 2  # version of the pixels: raised when the same file gives others
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # whatever the name says; others may start programs
@@ -167,5 +168,11 @@ def pictures_dataset(
     large, small = load_pictures(files, (config.resize, config.image_size), config)
     train, test = split
     return Dataset(
-        large[train], labels[train], small[test], labels[test], len(names), origin=origin, class_names=tuple(names)
+        picked(large, train),
+        labels[train],
+        small[test],
+        labels[test],
+        len(names),
+        origin=origin,
+        class_names=tuple(names),
     )

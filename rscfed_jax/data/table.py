@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 
 from rscfed_jax.data.dataset import Dataset, normalisation
 from rscfed_jax.data.federation import Federation
+from rscfed_jax.data.ragged import Ragged
 from rscfed_jax.data.resize import resize
 
 ALIGNMENT = 64  # bytes
@@ -39,7 +40,7 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
     - truth [G, S] int32: all labels, to judge pseudo-labels by
     """
     dataset = federations[0].dataset
-    samples = [np.concatenate(federation.samples) for federation in federations]
+    samples = [Ragged.of(federation.samples).values for federation in federations]
     used = np.unique(np.concatenate(samples))
     longest = max(map(len, samples))
     largest = max(int(federation.sizes.max()) for federation in federations)
@@ -52,14 +53,14 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
         return np.pad(values, (0, longest - len(values)))
 
     def truth(federation: Federation) -> np.ndarray:
-        return dataset.train_labels[np.concatenate(federation.samples)].astype(np.int32)
+        return dataset.train_labels[Ragged.of(federation.samples).values].astype(np.int32)
 
     def labels(federation: Federation) -> np.ndarray:
-        return padded(np.where(np.concatenate(federation.label_visible), truth(federation), HIDDEN))
+        return padded(np.where(Ragged.of(federation.label_visible).values, truth(federation), HIDDEN))
 
     return {
         "images": pack_pixels(resize(dataset.train_images[used], resize_to or image_size * 5 // 4)),
-        "rows": stack(lambda federation: padded(np.searchsorted(used, np.concatenate(federation.samples)))),
+        "rows": stack(lambda federation: padded(np.searchsorted(used, Ragged.of(federation.samples).values))),
         "labels": stack(labels),
         "starts": stack(lambda federation: np.cumsum(federation.sizes) - federation.sizes),
         "sizes": stack(lambda federation: federation.sizes),
@@ -68,12 +69,17 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
         "labeled_ids": stack(lambda federation: np.flatnonzero(federation.labeled)),
         "unlabeled_ids": stack(lambda federation: np.flatnonzero(federation.unlabeled)),
         "class_counts": stack(lambda federation: federation.label_counts),
-        # A power of two, so that federations of similar sizes share one compiled program.
-        "positions": np.arange(1 << (largest - 1).bit_length(), dtype=np.int32),
+        "positions": positions_of(largest),
         "mean": mean,
         "std": std,
         "truth": stack(lambda federation: padded(truth(federation))),
     }
+
+
+def positions_of(largest: int) -> np.ndarray:
+    """[P] the places of a client's samples, given the largest client's size."""
+    # A power of two, so that federations of similar sizes share one compiled program.
+    return np.arange(1 << (largest - 1).bit_length(), dtype=np.int32)
 
 
 def test_table(dataset: Dataset, *, image_size: int) -> dict[str, Any]:
@@ -86,15 +92,16 @@ def test_table(dataset: Dataset, *, image_size: int) -> dict[str, Any]:
 test_table.__test__ = False  # type: ignore[attr-defined]  # not a test case for pytest
 
 
-def pack_pixels(images: np.ndarray) -> np.ndarray:
+def pack_pixels(images: np.ndarray, *, room_for: int = 0) -> np.ndarray:
     """[S, H, W, 1 or 3] uint8 as [S, H, W] uint32: red, green, blue from the lowest byte on, a grey value in all three.
 
-    A gather then fetches a whole pixel as one word.
+    A gather then fetches a whole pixel as one word. Black images fill the array up to `room_for` of them.
     """
-    shape = (*images.shape[:3], 4)
+    count = len(images)
+    shape = (max(count, room_for), *images.shape[1:3], 4)
     # CPU devices share an array whose address is a multiple of 64, and copy any other once for each of them.
     room = np.zeros(math.prod(shape) + ALIGNMENT - 1, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     words = room[start : start + math.prod(shape)].reshape(shape)
-    words[..., :3] = images
+    words[:count, ..., :3] = images
     return words.view("<u4")[..., 0].astype(np.uint32, copy=False)

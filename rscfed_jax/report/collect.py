@@ -17,11 +17,11 @@ SETTING = "DIR"  # how the argument is named in a refusal
 
 @dataclass(frozen=True)
 class Partition:
-    """Who holds what: partition.json."""
+    """Who holds what: partition.json. Very many clients are not listed in it."""
 
     class_names: list[str]
-    class_counts: list[list[int]]  # [clients][classes]
-    labels: list[int]  # [clients] labels held
+    class_counts: list[list[int]]  # [clients][classes]; empty if they are not listed
+    labels: list[int]  # [clients] labels held; empty if they are not listed
     server: int | None = None  # the row that is no client but the server, the last
 
 
@@ -185,6 +185,8 @@ def _is_table(rows: object) -> bool:
 
 def _read_partition(file: Path) -> Partition:
     content: Any = read_json(file, setting=SETTING)
+    if "checksum" in content and isinstance(content.get("class_names"), list):
+        return Partition([str(name) for name in content["class_names"]], [], [])
     counts, labels, names = (content.get(name) for name in ("class_counts", "labels", "class_names"))
     right = _is_table(counts) and _is_table([labels]) and isinstance(names, list)
     if not right or len(labels) != len(counts) or len(names) != len(counts[0]):

@@ -68,7 +68,7 @@ def _inside(run: Run) -> dict[str, Any]:
 
 
 def _partition(run: Run) -> dict[str, Any] | None:
-    if run.partition is None:
+    if run.partition is None or not run.partition.labels:
         return None
     return {
         "class_names": run.partition.class_names,

@@ -243,6 +243,7 @@ def _lacking_parts(runs: list[Run]) -> list[str]:
     lacking: dict[tuple[str, str], Callable[[Run], bool]] = {
         ("communication", "bytes_up is in no line of metrics.jsonl"): lambda run: _never(run, "bytes_up"),
         ("class histogram", "there is no partition.json"): lambda run: run.partition is None,
+        ("class histogram", "there are too many clients"): lambda run: bool(run.partition and not run.partition.labels),
         ("weights of clients", "client_weights is in no line of metrics.jsonl"): lambda run: not has_weights(run),
         ("confusion matrix", "summary.json has none"): lambda run: run.finished and run.confusion is None,
         ("confusion matrix", "it comes with the last round"): lambda run: not run.finished,

@@ -14,7 +14,7 @@ from rscfed_jax.config import RECORD, Config, Hyper, SettingError
 from rscfed_jax.config.checks import check_members
 from rscfed_jax.config.registry import METHODS, NO_FILE
 from rscfed_jax.core.algorithm import Algorithm
-from rscfed_jax.core.client_axis import GRID, ClientAxis
+from rscfed_jax.core.client_axis import GRID, ClientAxis, place_data
 from rscfed_jax.core.faults import NO_FAULTS, Faults
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.optimizer import SERVER_OPTIMIZERS, ServerOptimizer
@@ -22,11 +22,12 @@ from rscfed_jax.core.program import init_cells
 from rscfed_jax.core.repeat import REPEATS
 from rscfed_jax.core.round import initial_memory, place_state
 from rscfed_jax.core.sampling import LabeledClients
-from rscfed_jax.core.types import OF_A_CELL, FederatedData, Model, State, TestData
+from rscfed_jax.core.types import OF_A_CELL, FederatedData, Model, State, TestData, data_of_cell
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.data.table import test_table, train_table
 from rscfed_jax.methods.registry import method_of, with_settings
 from rscfed_jax.models.registry import feature_size, model_like, name_of, network_of
+from rscfed_jax.runner.population import Population, Stage
 from rscfed_jax.runner.stored_model import load_model
 
 
@@ -39,6 +40,7 @@ class Simulation(NamedTuple):
     data: FederatedData
     test: TestData
     hyper: Hyper
+    stage: Stage | None = None  # where the data are a working set of a larger population: how others come
 
 
 class Objects(NamedTuple):
@@ -98,7 +100,7 @@ def to_device(
     Training images are kept at the side `resize_to` (default 5/4 of `image_size`), of which crops are taken.
     """
     cells = FederatedData(**train_table([federation], image_size=image_size, resize_to=resize_to))
-    data = FederatedData(*(leaf if axis is None else leaf[0] for leaf, axis in zip(cells, OF_A_CELL, strict=True)))
+    data = data_of_cell(cells, 0)
     test = TestData(**test_table(federation.dataset, image_size=image_size))
     return jax.tree.map(jnp.asarray, (data, test))
 
@@ -150,12 +152,14 @@ def build_cells(
     objects: Objects = NO_OBJECTS,
     grid_devices: int = 1,
     conv: str | None = None,
+    working_sets_of: int | None = None,
 ) -> Simulation:
     """The same for G experiments that share a program: state, data and numbers have a leading axis of G cells.
 
     The configs may differ in numbers, seed and partition, not in what changes a shape or the program. Where G is no
     multiple of `grid_devices`, the last cell is repeated to fill them. `conv` is the form of convolutions that was
-    chosen where the configs leave it open.
+    chosen where the configs leave it open. With `working_sets_of` so many rounds, of a single experiment, the devices
+    hold only the clients that take part in those.
     """
     for config, federation in zip(configs, federations, strict=True):
         if (held := len(federation.samples[: federation.server])) != config.clients:
@@ -176,7 +180,12 @@ def build_cells(
         config.chunk, config.devices, grid_devices, model_bytes=tree_bytes(model), graphs=config.gpu_graphs
     )
     algorithm, warmup = make_algorithms(config, network, method, axis, any_unlabeled=federations[0].unlabeled.any())
-    table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))
+    stage = None
+    if working_sets_of is None:
+        table = FederatedData(**train_table(federations, image_size=config.image_size, resize_to=config.resize))
+    else:
+        stage = Stage(Population(config, federations[0]), algorithm, capacity=working_sets_of)
+        table = stage.blank()
     assert method.sample is not None
     sample = jax.vmap(method.sample, in_axes=(None, OF_A_CELL))
     check_members(config, jax.eval_shape(sample, jax.random.key(0), table).shape[-1])
@@ -186,12 +195,11 @@ def build_cells(
     simulation = Simulation(
         algorithm,
         warmup,
-        state=init_cells(algorithm, seeds, config.holders, hyper),
-        data=FederatedData(
-            *(axis.place(leaf, *(() if part is None else (GRID,))) for leaf, part in zip(table, OF_A_CELL, strict=True))
-        ),
+        state=init_cells(algorithm, seeds, table.sizes.shape[1], hyper),
+        data=place_data(axis, table),
         test=axis.place(TestData(**test_table(dataset, image_size=config.image_size))),
         hyper=hyper,
+        stage=stage,
     )
     if config.init_from is None:
         return simulation
@@ -224,9 +232,8 @@ def cell_of(simulation: Simulation, number: int) -> Simulation:
     """One of the experiments of `build_cells`, without the leading axis."""
     algorithm = simulation.algorithm
     state, hyper = jax.tree.map(lambda leaf: leaf[number], (simulation.state, simulation.hyper))
-    data = [leaf if part is None else leaf[number] for leaf, part in zip(simulation.data, OF_A_CELL, strict=True)]
     return simulation._replace(
         state=place_state(algorithm.axis, state),
-        data=algorithm.axis.place(FederatedData(*data)),
+        data=algorithm.axis.place(data_of_cell(simulation.data, number)),
         hyper=algorithm.axis.place(hyper),
     )

@@ -16,13 +16,14 @@ _COMPILED: dict[Hashable, Any] = {}
 def compiled(algorithm: Algorithm, simulation: Simulation, *, capacity: int) -> tuple[Any, bool]:
     """`run_cells` compiled for arguments like these, and whether it had to be compiled now.
 
-    The program takes (state, data, hyper, rounds).
+    The program takes (state, data, hyper, rounds, drawn).
     """
-    arguments = (simulation.state, simulation.data, simulation.hyper)
-    leaves, structure = jax.tree.flatten(arguments)
+    drawn = None if simulation.stage is None else simulation.stage.drawn()
+    arguments = (simulation.state, simulation.data, simulation.hyper, np.int32(0), drawn)
+    leaves, structure = jax.tree.flatten((*arguments[:3], drawn))
     key = (algorithm, capacity, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
     new = key not in _COMPILED
     if new:
-        lowered = run_cells.lower(algorithm, *arguments, np.int32(0), capacity=capacity)
+        lowered = run_cells.lower(algorithm, *arguments, capacity=capacity)
         _COMPILED[key] = algorithm.axis.compile(lowered)
     return _COMPILED[key], new

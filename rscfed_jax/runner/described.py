@@ -106,9 +106,9 @@ def arguments_of(
         return placed((cells, axis.rows(clients), *leaf.shape[2:]), leaf.dtype, GRID, CLIENTS)
 
     data = {}
-    for name, shared in zip(FederatedData._fields, OF_A_CELL, strict=True):
-        shape, dtype = parts[name]
-        data[name] = placed(shape, dtype) if shared is None else placed((cells, *shape), dtype, GRID)
+    for name, (shape, dtype) in parts.items():
+        shared = getattr(OF_A_CELL, name) is None
+        data[name] = placed(shape, dtype) if shared else placed((cells, *shape), dtype, GRID)
     of_data: Any = FederatedData(**data)  # type: ignore[arg-type]  # shapes in place of arrays
     clients_state = jax.tree.map(of_client, state.clients)
     state = jax.tree.map(of_state, state._replace(clients=None))._replace(clients=clients_state)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -11,71 +10,27 @@ import numpy as np
 
 from rscfed_jax.config.files import write_json
 from rscfed_jax.core.algorithm import Algorithm
+from rscfed_jax.core.client_axis import place_data
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
 from rscfed_jax.core.types import Array
 from rscfed_jax.report.plots import plot_curves, plot_pseudo_labels
-from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, build_cells
-from rscfed_jax.runner.choice import Choice, choose_chunk, choose_form, of_the_same_device, this_device, told_to_all
+from rscfed_jax.runner.build import Simulation
+from rscfed_jax.runner.choice import Choice
 from rscfed_jax.runner.client_accuracy import client_accuracies
+from rscfed_jax.runner.client_states import ClientStates
 from rscfed_jax.runner.compiled import compiled
 from rscfed_jax.runner.experiment import Experiment, restore_all, save_all
 from rscfed_jax.runner.history import DivergedError, History, check_finite, summarise
+from rscfed_jax.runner.population import Stage
 from rscfed_jax.runner.processes import any_of_them
 from rscfed_jax.runner.progress import RunProgress
 from rscfed_jax.runner.result import Result
-from rscfed_jax.runner.tuning import bring_tuning, keep_tuning
-from rscfed_jax.storage.checkpoint import Checkpoints
 
 ROUNDS_PER_CALL = 10  # the progress moves at least this often
 
 
 class Stopped(Exception):  # noqa: N818 - as StopIteration, no error
     """The run was asked to stop and has done so; the message says what was saved."""
-
-
-def run_together(
-    experiments: Sequence[Experiment],
-    *,
-    shown: RunProgress,
-    resume: bool,
-    stop: Callable[[], bool],
-    objects: Objects = NO_OBJECTS,
-    grid_devices: int = 1,
-) -> tuple[list[Result | None], int]:
-    """Runs experiments that share a program as its cells; the results, None for a diverged one, and compilations."""
-    config, federation = experiments[0].config, experiments[0].federation
-    device, directory = this_device(), experiments[0].directory
-    earlier = directory.read_device() if directory is not None and resume else None
-    stored = of_the_same_device(told_to_all(earlier), device)
-    bring_tuning(directory, device)
-    began = time.perf_counter()
-    conv = choose_form(config, federation, objects=objects, stored=stored, say=shown.say, device=device)
-    # Before the directories are taken: a model or network that does not fit leaves nothing behind.
-    simulation = build_cells(
-        [experiment.config for experiment in experiments],
-        [experiment.federation for experiment in experiments],
-        objects=objects,
-        grid_devices=grid_devices,
-        conv=conv,
-    )
-    capacity = min(config.eval_every, ROUNDS_PER_CALL)
-    simulation, choice, tried = choose_chunk(simulation, config, capacity=capacity, stored=stored, device=device)
-    seconds = time.perf_counter() - began if tried else 0.0
-    with ExitStack() as held:
-        for experiment in experiments:
-            if (directory := experiment.directory) is not None:
-                partition = experiment.federation.to_json()
-                held.enter_context(directory.open(experiment.config, partition, resume=resume))
-                with directory.refusing():
-                    write_json(directory.device, choice._asdict())
-                experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
-        shown.say(str(choice))
-        loop = Loop(experiments, simulation, choice, shown, stop, capacity=capacity)
-        loop.compilations, loop.compile_seconds = tried, seconds
-        results = loop.run()
-        for experiment in experiments:
-            keep_tuning(experiment.directory, device)
-        return results, loop.compilations
 
 
 class Loop:
@@ -90,13 +45,15 @@ class Loop:
         stop: Callable[[], bool],
         *,
         capacity: int,
+        kept: ClientStates | None = None,
     ):
         self.experiments, self.simulation, self.choice = experiments, simulation, choice
         self.shown, self.stop = shown, stop
         # The first speaks for all in what they must have in common: rounds, evaluations, checkpoints, warm-up.
         self.config = experiments[0].config
         self.axis, self.network = simulation.algorithm.axis, simulation.algorithm.network
-        self.state = simulation.state
+        self.state, self.stage = simulation.state, simulation.stage
+        self.kept = kept  # the clients' states, if the host keeps them
         self.capacity = capacity  # rounds of one call
         self.seconds = self.compile_seconds = 0.0  # of the rounds of this process, and before them
         self.compilations = 0
@@ -162,15 +119,15 @@ class Loop:
 
         The state after a warm-up's last round is not saved here: it is not yet that of round 0.
         """
-        config, saved = self.config, self.round
+        saved = self.round
         while self.round < last and any(experiment.active for experiment in self.experiments):
-            evaluation = last + 1 if last == 0 else (self.round // config.eval_every + 1) * config.eval_every
-            until = min(evaluation, saved + config.checkpoint_every, self.round + self.capacity, last)
-            self._advance(program, until - self.round)
-            if until == evaluation:
+            until, evaluates, saves = self._cut(self.round, saved, last)
+            following = self._cut(until, until if saves else saved, last)[0]
+            self._advance(program, until - self.round, following - until)
+            if evaluates:
                 self._log()
             stopping = any_of_them(self.stop()) and until < last
-            if stopping or (until in (saved + config.checkpoint_every, last) and until != 0):
+            if stopping or (saves and until != 0):
                 self._save()
                 saved = until
             if stopping:
@@ -181,18 +138,40 @@ class Loop:
                 pace = self.seconds / (until - self.start)
                 self.shown.update(until, accuracy=self._best_accuracy(), seconds_per_round=pace)
 
+    def _cut(self, round_: int, saved: int, last: int) -> tuple[int, bool, bool]:
+        """Where the chunk of rounds after `round_` ends, and whether an evaluation and a checkpoint follow it."""
+        config = self.config
+        evaluation = last + 1 if last == 0 else (round_ // config.eval_every + 1) * config.eval_every
+        until = min(evaluation, saved + config.checkpoint_every, round_ + self.capacity, last)
+        return until, until == evaluation, until in (saved + config.checkpoint_every, last)
+
     def _program(self, algorithm: Algorithm) -> Any:
         began = time.perf_counter()
-        program, new = compiled(algorithm, self.simulation._replace(state=self.state), capacity=self.capacity)
+        simulation = self.simulation._replace(state=self.state)
+        if self.stage is not None:
+            if algorithm is not self.stage.algorithm:
+                self.stage = Stage(self.stage.population, algorithm, capacity=self.capacity)
+            self.state = self.stage.fitted(self.state)
+            data = place_data(self.axis, self.stage.blank())
+            simulation = simulation._replace(state=self.state, data=data, stage=self.stage)
+        program, new = compiled(algorithm, simulation, capacity=self.capacity)
         self.compile_seconds += time.perf_counter() - began
         self.compilations += new
         return program
 
-    def _advance(self, program: Any, rounds: int) -> None:
-        """Runs this many rounds and takes in their reports; a diverged experiment is left out from here on."""
+    def _advance(self, program: Any, rounds: int, following: int) -> None:
+        """Runs this many rounds and takes in their reports; a diverged experiment is left out from here on.
+
+        `following` are the rounds that come after them at once.
+        """
         began = time.perf_counter()
         data, hyper = self.simulation.data, self.simulation.hyper
-        self.state, reports = jax.block_until_ready(program(self.state, data, hyper, np.int32(rounds)))
+        if self.stage is None or self.kept is None:
+            self.state, reports = jax.block_until_ready(program(self.state, data, hyper, np.int32(rounds), None))
+        else:
+            then = (self.round + rounds, following) if following else None
+            chunk = (self.round, rounds)
+            self.state, reports = self.stage.advance(program, self.state, hyper, self.kept, chunk, then=then)
         seconds = time.perf_counter() - began
         first = self.round + 1
         self.round += rounds
@@ -235,7 +214,7 @@ class Loop:
             counts = {f"models_{way}": int(count[number]) for way, count in sent.items()}
             counts |= {f"bytes_{way}": int(count[number]) * model_bytes for way, count in sent.items()}
             own = Metrics(*(value[number] for value in metrics))
-            served = client_accuracies(confusions[number], experiment.class_counts)
+            served = client_accuracies(confusions[number], experiment.mixtures)
             record = experiment.history.add_evaluation(self.round, own, served | counts, model)
             if experiment.directory is not None:
                 experiment.directory.append_metrics(record)
@@ -248,7 +227,7 @@ class Loop:
         return max((each.history.records[-1]["accuracy"] for _, each in self._active()), default=float("nan"))
 
     def _save(self) -> None:
-        save_all(self.experiments, self.axis, self.state, self.round)
+        save_all(self.experiments, self.axis, self.state, self.round, self.kept)
 
     def _wait(self) -> None:
         for experiment in self.experiments:
@@ -257,7 +236,9 @@ class Loop:
 
     def _restore(self) -> bool:
         """Goes back to the newest checkpoint that all experiments have; whether there was one."""
-        restored = restore_all(self.experiments, self.axis, self.state, lambda text: self.shown.say(text, always=True))
+        restored = restore_all(
+            self.experiments, self.axis, self.state, lambda text: self.shown.say(text, always=True), self.kept
+        )
         if restored is None:
             return False
         self.state, self.round = restored

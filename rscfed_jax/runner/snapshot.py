@@ -61,6 +61,11 @@ class Snapshot(NamedTuple):
             raise SettingError("resume", out, reason) from None
         return cls(host, rows, history)
 
+    def without_clients(self) -> "Snapshot":
+        """The same of no client."""
+        nobody = jax.tree.map(lambda leaf: leaf[:0], self.state.clients)
+        return self._replace(state=self.state._replace(clients=nobody), rows=self.rows[:0])
+
 
 def with_numbers(state: State) -> State:
     """A state whose key is an array of numbers, which can be stored."""
@@ -73,7 +78,7 @@ def take_all(axis: ClientAxis, state: State) -> tuple[State, np.ndarray]:
     host = axis.to_host(with_numbers(state)._replace(clients=None))
     if state.clients is None:
         return host, np.zeros((len(state.round), 0), bool)
-    return host, axis.to_host(_touched(state.clients))
+    return host, axis.to_host(touched(state.clients))
 
 
 def take_clients(
@@ -84,7 +89,7 @@ def take_clients(
     # As many as a power of two, or all: there are few such programs to compile.
     size = min(begun.shape[1], max(FEWEST_ROWS, 1 << len(rows).bit_length()))
     padded = np.resize(np.append(rows, np.int32(0)), size)
-    states = axis.to_host(_take_rows(clients, cell, padded))
+    states = axis.to_host(take_rows(clients, cell, padded))
     return rows, jax.tree.map(lambda leaf: leaf[: len(rows)], states)
 
 
@@ -92,27 +97,27 @@ def put_all(axis: ClientAxis, fresh: State, snapshots: list[Snapshot]) -> State:
     """The states of the cells on the devices; `fresh` is their state before the first round, whose memory is reused."""
     clients, states = fresh.clients, [snapshot.state._replace(clients=None) for snapshot in snapshots]
     for cell, snapshot in enumerate(snapshots):
-        clients = _put_rows(clients, cell, snapshot.rows, snapshot.state.clients, axis=axis)
+        clients = put_rows(clients, cell, snapshot.rows, snapshot.state.clients, axis=axis)
     states += states[-1:] * (len(fresh.round) - len(states))  # cells that only fill the devices
     placed = axis.place(jax.tree.map(lambda *leaves: np.stack(leaves), *states), GRID)
     return placed._replace(key=jax.random.wrap_key_data(placed.key), clients=clients)
 
 
 @jax.jit
-def _touched(clients: Any) -> jax.Array:
+def touched(clients: Any) -> jax.Array:
     """[G, rows] which clients' states are no longer the zeros that they begin with."""
     parts = [jnp.any(leaf.reshape(*leaf.shape[:2], -1) != 0, axis=2) for leaf in jax.tree.leaves(clients)]
     return jnp.any(jnp.stack(parts), axis=0)
 
 
 @jax.jit
-def _take_rows(clients: Any, cell: int, rows: np.ndarray) -> Any:
+def take_rows(clients: Any, cell: int, rows: np.ndarray) -> Any:
     """The states of some clients of a cell."""
     return jax.tree.map(lambda leaf: leaf[cell, rows], clients)
 
 
 @partial(jax.jit, static_argnames="axis", donate_argnames="clients")
-def _put_rows(clients: Any, cell: int, rows: np.ndarray, states: Any, *, axis: ClientAxis) -> Any:
+def put_rows(clients: Any, cell: int, rows: np.ndarray, states: Any, *, axis: ClientAxis) -> Any:
     """The states of all clients [G, rows, ...] with those of some clients of a cell in their place."""
     filled = jax.tree.map(lambda leaf, some: leaf.at[cell, rows].set(some), clients, states)
     return axis.place(filled, GRID, CLIENTS)

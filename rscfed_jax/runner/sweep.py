@@ -134,7 +134,9 @@ def program_key(cell: Cell, federation: Federation) -> tuple:
     static = tuple(item for item in config.to_dict().items() if item[0] not in free)
     switched = (config.drop_rate > 0, config.byzantine > 0, config.prox_mu > 0)
     kinds = (int(federation.labeled.sum()), int(federation.unlabeled.sum()))
-    return (static, *_samples(config), *kinds, *switched, cell.objects)
+    # Working sets of a population are one experiment's alone.
+    alone = cell.name if config.population in ("host", "disk") else None
+    return (static, *_samples(config), *kinds, *switched, cell.objects, alone)
 
 
 def programs_of(
@@ -216,9 +218,11 @@ def run_programs(
 ) -> Ran:
     """Runs programs one after the other, resuming what was interrupted."""
     from rscfed_jax.core.client_axis import ClientAxis
-    from rscfed_jax.runner.loop import Experiment, Stopped, run_together
+    from rscfed_jax.runner.experiment import Experiment
+    from rscfed_jax.runner.loop import Stopped
     from rscfed_jax.runner.processes import any_of_them, is_first
     from rscfed_jax.runner.progress import RunProgress
+    from rscfed_jax.runner.together import run_together
 
     for program in programs:  # before anything runs, as JAX must be asked what devices there are
         ClientAxis.create(program.cells[0].config.chunk, program.cells[0].config.devices, grid_devices)

@@ -61,7 +61,7 @@ class Checkpoints:
             return
         with self._refusing():
             self.directory.mkdir(parents=True, exist_ok=True)
-            _sync(self.directory.parent)
+            sync_directory(self.directory.parent)
             for pattern in UNFINISHED:
                 for left in self.directory.glob(pattern):
                     shutil.rmtree(left)
@@ -85,17 +85,25 @@ class Checkpoints:
             reason = f"checkpoint cannot be written: {_reason(error)}"
             raise SettingError("out", self.directory.parent, reason) from None
 
-    def save(self, round_: int, items: dict[str, Arrays], *, accuracy: dict[int, float]) -> None:
+    def save(
+        self,
+        round_: int,
+        items: dict[str, Arrays],
+        *,
+        accuracy: dict[int, float],
+        sync: Callable[[], None] = lambda: None,
+    ) -> None:
         """Starts to write the checkpoint of a round; `accuracy`, by evaluated round, says which ones to keep.
 
-        The arrays must not change until they are written. An error of the last writing is raised here.
+        The arrays must not change until they are written. `sync` returns when files that the checkpoint refers to are
+        on disk. An error of the last writing is raised here.
         """
         self.wait()
         part = self.directory / f".{round_}.{os.getpid()}.part"
         with self._refusing():
             part.mkdir(exist_ok=True)  # here, so that a directory that is read-only or gone is reported at once
             # A daemon, unlike the threads of an executor, does not keep a process alive that is about to end.
-            self._thread = threading.Thread(target=self._write, args=(round_, part, items, accuracy), daemon=True)
+            self._thread = threading.Thread(target=self._write, args=(round_, part, items, accuracy, sync), daemon=True)
             self._thread.start()
 
     def wait(self) -> None:
@@ -108,21 +116,29 @@ class Checkpoints:
             with self._refusing():
                 raise error
 
-    def _write(self, round_: int, part: Path, items: dict[str, Arrays], accuracy: dict[int, float]) -> None:
+    def _write(
+        self,
+        round_: int,
+        part: Path,
+        items: dict[str, Arrays],
+        accuracy: dict[int, float],
+        sync: Callable[[], None],
+    ) -> None:
         """What the thread does. Everything is on disk before it has its name, also after a power loss."""
         try:
+            sync()
             for name, arrays in items.items():
                 (part / name).mkdir(exist_ok=True)
                 with (part / name / FILE).open("wb") as file:
                     np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stubs see allow_pickle in it
                     file.flush()
                     os.fsync(file.fileno())
-                _sync(part / name)
-            _sync(part)
+                sync_directory(part / name)
+            sync_directory(part)
             if (place := self.directory / str(round_)).exists():
                 _remove(place)
             part.rename(place)
-            _sync(self.directory)
+            sync_directory(self.directory)
             self._remove_superseded(accuracy)
         except Exception as error:
             self._error = error
@@ -143,14 +159,17 @@ class Checkpoints:
         except OSError as error:
             raise SettingError("out", self.directory, f"cannot be read now: {_reason(error)}") from None
 
-    def read(self, round_: int, names: Sequence[str], warn: Warn, *, put_aside: bool) -> dict[str, Arrays] | None:
-        """The named items of a checkpoint, or None, and a warning, if it is damaged.
+    def read(
+        self, round_: int, names: Sequence[str], warn: Warn, *, put_aside: bool, also: Sequence[str] = ()
+    ) -> dict[str, Arrays] | None:
+        """The named items of a checkpoint, or None, and a warning, if it is damaged; items `also` if it has them.
 
         `put_aside` moves a damaged one to `damaged/` beside the checkpoints: the run can write that round again.
         """
         place = self.directory / str(round_)
         try:
-            return {name: read_arrays(place / name / FILE, limited=self._limited) for name in names}
+            there = [name for name in also if (place / name).exists()]
+            return {name: read_arrays(place / name / FILE, limited=self._limited) for name in (*names, *there)}
         except OverLimitError as error:
             raise SettingError("out", place, str(error)) from None
         except Exception as error:  # the type of the error depends on which byte is wrong
@@ -172,6 +191,11 @@ class Checkpoints:
                 return round_, items
         return None
 
+    def item(self, name: str, warn: Warn) -> dict[int, Arrays]:
+        """An item of all checkpoints that have it, by round."""
+        read = {round_: self.read(round_, (), warn, put_aside=False, also=[name]) for round_ in self.rounds()}
+        return {round_: items[name] for round_, items in read.items() if items}
+
     def forget_after(self, round_: int) -> None:
         """Removes newer checkpoints: the run will write those rounds again."""
         self.wait()
@@ -182,12 +206,15 @@ class Checkpoints:
 
 
 def newest_common(
-    runs: Sequence[Checkpoints], names: Sequence[str], warn: Warn
+    runs: Sequence[Checkpoints], names: Sequence[str], warn: Warn, *, also: Sequence[str] = ()
 ) -> tuple[int, list[dict[str, Arrays]]] | None:
-    """Round and named items, by run, of the newest checkpoint that is valid in all runs; None if no run has any."""
+    """Round and named items, by run, of the newest checkpoint that is valid in all runs; None if no run has any.
+
+    Items `also` are there if the checkpoint has them.
+    """
     while runs and (common := set.intersection(*(run.rounds() for run in runs))):
         newest = max(common)
-        read = [run.read(newest, names, warn, put_aside=True) for run in runs]
+        read = [run.read(newest, names, warn, put_aside=True, also=also) for run in runs]
         valid = [items for items in read if items is not None]
         if len(valid) == len(runs):
             return newest, valid
@@ -229,7 +256,7 @@ def _remove(place: Path) -> None:
     shutil.rmtree(part)
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Returns when the names in a directory are on disk."""
     number = os.open(directory, os.O_RDONLY)
     try:

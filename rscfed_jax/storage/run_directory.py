@@ -17,7 +17,10 @@ from rscfed_jax.storage.checkpoint import round_of, rounds_in
 from rscfed_jax.storage.records import read_record
 
 # A resumed run may differ in these; rounds only upward.
-MAY_CHANGE = ("rounds", "checkpoint_every", "chunk", "devices", "gpu_graphs", "data_dir", "download", "download_from")
+MAY_CHANGE = (
+    *("rounds", "checkpoint_every", "chunk", "devices", "population", "gpu_graphs"),
+    *("data_dir", "download", "download_from"),
+)
 
 
 class RunDirectory:
@@ -32,6 +35,7 @@ class RunDirectory:
         self.curve = self.path / "curve.png"
         self.pseudo_labels = self.path / "pseudo_labels.png"  # of a method that has them
         self.checkpoints = self.path / "checkpoints"
+        self.clients = self.path / "clients.bin"  # states of clients, with --population disk
         self.device = self.path / "device.json"  # how the run uses it
         self.tuning = self.path / "tuning"  # XLA's choices for a GPU
         self.diverged = self.path / "diverged.json"  # of a grid's cell whose model is no longer finite

@@ -23,7 +23,7 @@ def axis_of(chunk, devices, grid=1):
 def slots_of(ids):
     """Slots of these clients, each with its own number as the subset."""
     there = jnp.ones(len(ids), bool)
-    return Slot(jnp.asarray(ids), jnp.arange(len(ids)), there, ~there)
+    return Slot(jnp.asarray(ids), jnp.asarray(ids), jnp.arange(len(ids)), there, ~there)
 
 
 def count_up(slot, state, factor):

@@ -7,6 +7,7 @@ import pytest
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import SAMPLES
+from rscfed_jax.core import sampling
 from rscfed_jax.core.sampling import SAMPLERS, AllClients, LabeledClients, RandomSubsets, UnlabeledClients, sampler_of
 from tests.helpers import LABELED, Tiny, server_federation
 
@@ -93,3 +94,17 @@ def test_unlabeled_clients_are_those_with_a_sample_that_has_no_label(data):
     assert UnlabeledClients()(KEY, data).tolist() == [[0, 2, 3]]
     np.testing.assert_array_equal(UnlabeledClients().slots(np.array(LABELED)), [1, 0, 1, 1, 0])
     np.testing.assert_array_equal(UnlabeledClients().slots(np.ones(3, bool)), 1)  # each holds some of both
+
+
+def test_of_very_many_clients_subsets_are_drawn_without_sorting(monkeypatch):
+    keys = jax.vmap(jax.random.key)(jnp.arange(300))
+    draws = np.asarray(jax.vmap(lambda key: RandomSubsets(2, 5).draw(key, 1_000_000))(keys))
+    assert draws.shape == (300, 2, 5)
+    assert (draws >= 0).all()
+    assert (draws < 1_000_000).all()
+    assert draws.mean() == pytest.approx(500_000, rel=0.05)
+    monkeypatch.setattr(sampling, "MOST_SORTED", 4)
+    few = np.asarray(jax.vmap(lambda key: RandomSubsets(3, 4).draw(key, 6))(keys))
+    assert all(len(set(subset)) == 4 for subset in few.reshape(-1, 4).tolist())
+    np.testing.assert_allclose(np.bincount(few.ravel()) / few.size, 1 / 6, atol=0.02)
+    assert (few[:, 0] != few[:, 1]).any()

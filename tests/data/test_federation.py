@@ -1,9 +1,13 @@
 """A data set split over clients as a config says."""
 
+import json
+
 import numpy as np
 import pytest
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data import federation as federations
+from rscfed_jax.data import partition
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import load_dataset
 
@@ -63,3 +67,37 @@ def test_label_counts_leave_out_hidden_labels():
     part = build_federation(Config(labeled_fraction=0.1))
     assert part.label_counts.sum(axis=1).tolist() == part.to_json()["labels"]
     assert part.to_json()["labels"] == [int(visible.sum()) for visible in part.label_visible]
+
+
+def test_of_very_many_clients_the_partition_file_holds_totals_and_a_checksum(monkeypatch):
+    monkeypatch.setattr(federations, "MOST_LISTED", 49)
+    config = Config(
+        dataset="synthetic:train=300,test=20,classes=3,size=4",
+        clients=50,
+        gamma="iid",
+        min_client_size=6,
+        labeled_clients=5,
+    )
+    totals = build_federation(config).to_json()
+    assert totals["holders"] == 50
+    assert totals["class_totals"] == [100, 100, 100]
+    assert (totals["labeled_holders"], totals["labels_total"]) == (5, 30)
+    assert len(json.dumps(totals)) < 500
+    assert build_federation(config).to_json() == totals
+    for changes in ({"labeled_choice": "random"}, {"seed": 1}):
+        assert build_federation(config.replace(**changes)).to_json()["checksum"] != totals["checksum"]
+
+
+@pytest.mark.parametrize("changes", [{"labeled_fraction": 0.3}, {"labeled_clients": 5, "train_fraction": 0.5}])
+def test_very_many_clients_are_drawn_from_at_once(monkeypatch, changes):
+    monkeypatch.setattr(partition, "MOST_ONE_BY_ONE", 9)
+    config = Config(
+        dataset="synthetic:train=100,test=20,classes=2,size=4", clients=10, gamma="iid", min_client_size=9, **changes
+    )
+    found, again = build_federation(config), build_federation(config)
+    kept = round(10 * changes.get("train_fraction", 1))
+    assert found.sizes.tolist() == [kept] * 10
+    assert found.labels.tolist() == ([3] * 10 if "labeled_fraction" in changes else (found.labeled * kept).tolist())
+    assert len(np.unique(np.concatenate(found.samples))) == 10 * kept
+    for one, other in zip(found.label_visible, again.label_visible, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -7,6 +7,7 @@ import pytest
 
 from rscfed_jax.config import SettingError
 from rscfed_jax.report.collect import collect, find_runs
+from rscfed_jax.report.write import write_report
 from tests.report.runs import FIRST_METRICS, change_config, write_run
 
 
@@ -173,3 +174,14 @@ def test_a_wrong_file_is_refused_by_name(tmp_path, name, content, said):
         collect([path])
     assert said in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_run_of_very_many_clients_lists_none_of_them(tmp_path):
+    path = write_run(tmp_path / "run")
+    before = json.loads((path / "partition.json").read_text())
+    totals = {"holders": 1_000_000, "class_names": before["class_names"], "checksum": "f00", "server": None}
+    (path / "partition.json").write_text(json.dumps(totals))
+    [run] = collect([path]).runs
+    assert (run.partition.class_names, run.partition.labels) == (before["class_names"], [])
+    _, report = write_report([path], out=tmp_path / "page.html")
+    assert any("No class histogram" in note and "too many clients" in note for note in report.notes)

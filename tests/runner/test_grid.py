@@ -9,7 +9,7 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import metrics
-from rscfed_jax.runner import compiled, grid, loop
+from rscfed_jax.runner import compiled, grid, together
 from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.grid import parse_axes, points_of
 from rscfed_jax.runner.history import History
@@ -150,13 +150,13 @@ def test_a_program_goes_back_to_the_newest_checkpoint_that_all_its_cells_have(tm
 
 def test_new_values_run_alone_and_old_cells_stay(tmp_path, monkeypatch):
     rj.grid(CONFIG, {"beta": [0.0]}, out=tmp_path)
-    sizes, together = [], loop.run_together
+    sizes, run_together = [], together.run_together
 
     def count(experiments, **options):
         sizes.append(len(experiments))
-        return together(experiments, **options)
+        return run_together(experiments, **options)
 
-    monkeypatch.setattr(loop, "run_together", count)
+    monkeypatch.setattr(together, "run_together", count)
     result = rj.grid(CONFIG, {"beta": [0.0, 100.0]}, out=tmp_path)
     assert sizes == [1]
     assert len(result.summary) == 2

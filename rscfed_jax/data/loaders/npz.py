@@ -12,6 +12,7 @@ import numpy as np
 
 from rscfed_jax.config import Config, SettingError
 from rscfed_jax.data.dataset import Dataset, check_clients, check_images, hold_out, refuse_file
+from rscfed_jax.data.images import Images, picked
 from rscfed_jax.data.npzfile import read_npz
 
 HELP = "your own arrays"
@@ -25,7 +26,7 @@ def load(config: Config) -> Dataset:
     """The arrays of the file; without test arrays, a seeded fifth of the samples is the test set."""
     path = _path(config.dataset, config.data_dir)
     refuse = refuse_file(config, path)
-    arrays = read_npz(path, refuse)
+    arrays = read_npz(path, refuse, mapped=["train_images"])
     given = [key for key in KEYS if key in arrays]
     if given not in (list(KEYS), list(KEYS[:2])):
         missing = ", ".join(key for key in KEYS if key not in arrays)
@@ -33,6 +34,7 @@ def load(config: Config) -> Dataset:
     classes = check_images(arrays["train_images"], arrays["train_labels"], "train", refuse)
     if classes < 2:
         raise refuse("train_labels must hold at least two classes, numbered from 0")
+    images: Images = arrays["train_images"]
     clients = arrays.get(CLIENTS)
     if clients is not None:
         clients = check_clients(clients, len(arrays["train_images"]), refuse)
@@ -43,13 +45,15 @@ def load(config: Config) -> Dataset:
         if arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
             raise refuse("train_images and test_images must have the same height, width and channels")
     else:
+        assert isinstance(images, np.ndarray)
         kept, held_out = hold_out(len(arrays["train_images"]), config.seed, clients=clients)
         clients = None if clients is None else clients[kept]
         for what in ("images", "labels"):
             arrays[f"test_{what}"] = arrays[f"train_{what}"][held_out]
-            arrays[f"train_{what}"] = arrays[f"train_{what}"][kept]
+        arrays["train_labels"] = arrays["train_labels"][kept]
+        images = picked(images, kept)
     return Dataset(
-        train_images=arrays["train_images"],
+        train_images=images,
         train_labels=arrays["train_labels"].astype(np.int32),
         test_images=arrays["test_images"],
         test_labels=arrays["test_labels"].astype(np.int32),

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data import images, npzfile
+from rscfed_jax.data.dataset import normalisation
 from rscfed_jax.data.load import dataset_of, load_dataset
 
 
@@ -124,3 +126,27 @@ def test_a_file_that_changes_is_asked_again(tmp_path):
     for clients in (3, 4):
         np.savez(tmp_path / "mine.npz", **arrays(count=20 + clients, train_clients=np.arange(20 + clients) % clients))
         assert Config(dataset="npz:mine.npz", data_dir=tmp_path).clients == clients
+
+
+@pytest.mark.parametrize("test_images", [True, False])
+def test_large_images_are_mapped_and_give_the_same_data(tmp_path, monkeypatch, test_images):
+    changes = {} if test_images else {"test_images": None, "test_labels": None}
+    np.savez(tmp_path / "data.npz", **arrays(**changes))
+    config = Config(dataset="npz:data.npz", data_dir=str(tmp_path))
+    read = dataset_of(config)
+    for module in (images, npzfile):
+        monkeypatch.setattr(module, "MAPPED_BYTES", 1000)
+    mapped = dataset_of(config)
+    assert isinstance(read.train_images, np.ndarray)
+    assert isinstance(mapped.train_images, np.memmap | images.ImageSource)
+    some = np.array([5, 0, 11])
+    np.testing.assert_array_equal(mapped.train_images[some], read.train_images[some])
+    np.testing.assert_array_equal(mapped.test_images, read.test_images)
+    np.testing.assert_array_equal(normalisation(mapped), normalisation(read))
+
+
+def test_a_compressed_file_is_read(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "small.npz", **arrays())
+    monkeypatch.setattr(npzfile, "MAPPED_BYTES", 1000)
+    dataset = dataset_of(Config(dataset="npz:small.npz", data_dir=str(tmp_path)))
+    assert not isinstance(dataset.train_images, np.memmap)

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from rscfed_jax.config import SettingError
+from rscfed_jax.config import Config, SettingError
+from rscfed_jax.data.dataset import normalisation
+from rscfed_jax.data.federation import build_federation
+from rscfed_jax.data.images import ImageSource
 from rscfed_jax.data.load import load_dataset
+from rscfed_jax.data.loaders import synthetic
 from rscfed_jax.data.loaders.synthetic import SIZES, USAGE
+from rscfed_jax.data.table import train_table
+from rscfed_jax.data.working_set import Holders
 
 
 def test_synthetic_has_the_size_that_its_name_says_and_follows_the_seed():
@@ -40,3 +46,32 @@ def test_the_usage_gives_the_sizes_without_an_argument():
 def test_wrong_sizes_are_refused(sizes, reason):
     with pytest.raises(SettingError, match=reason):
         load_dataset(f"synthetic:{sizes}")
+
+
+def test_very_many_images_are_made_when_they_are_asked_for(monkeypatch):
+    name = "synthetic:train=3000,test=40,classes=3,size=8"
+    held = load_dataset(name)
+    monkeypatch.setattr(synthetic, "MAX_NUMBERS", 40 * 8 * 8 * 3)
+    made = load_dataset(name)
+    assert isinstance(made.train_images, ImageSource)
+    assert made.train_images.shape == held.train_images.shape
+    np.testing.assert_array_equal(made.train_labels, held.train_labels)
+    some = np.array([2999, 7, 7])
+    images = made.train_images[some]
+    np.testing.assert_array_equal(images[1], made.train_images[7:8][0])
+    np.testing.assert_array_equal(images, load_dataset(name).train_images[some])
+    assert (images[0] != images[1]).any()
+    assert (images != load_dataset(name, seed=1).train_images[some]).any()
+    for own, other in zip(normalisation(made), normalisation(held), strict=True):
+        np.testing.assert_allclose(own, other, rtol=0.02)
+    federation = build_federation(Config(dataset=name, clients=1000, gamma="iid", min_client_size=3))
+    table = Holders(federation, resize_to=10).table(
+        np.array([3, 998]), rows=4, samples=12, always=np.array([998]), attackers=None
+    )
+    assert table["ids"][0, :2].tolist() == [3, 998]
+    assert table["sizes"].tolist() == [[3, 3, 0, 0]]
+    assert table["labeled_ids"].tolist() == [[1]]
+    whole = train_table([federation], image_size=8, resize_to=10)
+    start = whole["starts"][0, 998]
+    np.testing.assert_array_equal(table["images"][3:6], whole["images"][whole["rows"][0, start : start + 3]])
+    np.testing.assert_array_equal(table["labels"][0, 3:6], whole["labels"][0, start : start + 3])
