@@ -38,7 +38,8 @@ class _Made:
     """An array or a type in the making: the arguments that it was called with, and its state."""
 
     def __init__(self, name: str, arguments: tuple):
-        self.name, self.arguments, self.state = name, arguments, ()
+        self.name, self.arguments = name, arguments
+        self.state: Any = ()
 
 
 _MARK = object()
@@ -47,7 +48,7 @@ _MARK = object()
 def read_pickled(content: bytes) -> dict[Any, Any]:
     """The dictionary in a pickle, its arrays as NumPy's; a ValueError if it is damaged or holds anything else."""
     stack: list[Any] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     try:
         for operation, argument, _ in pickletools.genops(content):
             if operation.name == "MEMOIZE":

@@ -70,7 +70,7 @@ def _guarded(function: Callable[..., Any], *, without: Any) -> Callable[..., Any
 
     @functools.wraps(function)
     def call(key: str, *arguments: Any) -> Any:
-        folder = Path(jax.config.jax_compilation_cache_dir or "")
+        folder = Path(jax.config.values["jax_compilation_cache_dir"] or "")
         if is_left_out(folder, key):
             return without
         with _marked(folder, key):
