@@ -79,7 +79,7 @@ CASES = {
     "two devices": {"method": "fixmatch", "sampling": "subsets", "client_state": "fresh", "rounds": 4, "devices": 2},
     "one after the other": {"repeat": "sequential", "labeled_fraction": 0.5, "rounds": 4, "devices": 2, "chunk": 2},
 }
-QUICK = ("shared, dropped, attacked", "warm-up, server")
+QUICK = ("shared, dropped, attacked",)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in QUICK]
@@ -100,7 +100,7 @@ def test_other_methods_and_settings_give_the_same_run_on_disk(tmp_path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"labels_at": "server", "server_labels": 4}, {"labeled_clients": 3}])
 def test_a_second_phase_gives_the_same_run_up_to_rounding(changes):
-    # XLA may round SemiFL's local steps differently in the two programs: in the last digit, but not in every run.
+    # In some cases models differ by up to 1e-7; the order in which XLA adds is the likely cause.
     config = CONFIG.replace(method="semifl", sampling="subsets", warmup_rounds=1, rounds=4, **changes)
     models = [rj.train(config.replace(population=place)).model for place in ("device", "host")]
     chex.assert_trees_all_close(*models, rtol=1e-4, atol=1e-6)
