@@ -41,6 +41,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "fedrgd": {"method": "fedrgd"},
     "semifl": {"method": "semifl"},
     "feddb": {"method": "feddb"},
+    "balanced_labels": {"method": "balanced_labels"},
     "rscfed_balanced_softmax": {"method": "rscfed", "balanced_softmax": True},
     "fixmatch_rscfed_subsets_and_distances": {"method": "fixmatch", "sampling": "subsets", "aggregator": "dma"},
     "fedavg_upper": {"method": "fedavg", "labeled_clients": 10},
