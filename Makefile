@@ -43,7 +43,7 @@ test-lowest:
 		--output-file $(VENV)-lowest/lowest.txt pyproject.toml
 	$(VENV)-lowest/bin/pip install --quiet --requirement $(VENV)-lowest/lowest.txt pytest hypothesis scipy
 	$(VENV)-lowest/bin/pip install --quiet --no-deps --editable .
-	$(VENV)-lowest/bin/python -m pytest -q $(LOWEST_TESTS)
+	$(VENV)-lowest/bin/python -m pytest -q -W default $(LOWEST_TESTS)
 
 ## Which lines and branches the tests of `make test` reach.
 coverage: $(VENV)/.dev

@@ -35,7 +35,7 @@ for depth in range(1, 4):
     x = jax.jit(lambda x: jax.lax.fori_loop(0, depth, lambda _, y: jnp.sin(y) @ x, x))(x)
 print(float(x.sum()))
 """
-SMALL_DISK = "200k"  # an entry has some ten kilobytes
+SMALL_DISK = "200k"
 
 
 def start(home: Path, *, kill_after: float | None = None) -> tuple[int, str, str]:
@@ -76,6 +76,13 @@ def foreign(home: Path, rng: random.Random) -> None:
         entry.write_bytes(rng.randbytes(5000) if rng.random() < 0.5 else rng.choice(found).read_bytes())
 
 
+def fill(home: Path, rng: random.Random) -> None:
+    """Leaves no space on the small disk, or as little as an entry does not fit into."""
+    with contextlib.suppress(OSError), (home / "filler").open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
 def read_only(home: Path, rng: random.Random) -> None:
     """Takes away the right to write; to the administrator that makes no difference, a file instead of a folder does."""
     folder = home / "rscfed_jax"
@@ -105,7 +112,7 @@ CONDITIONS: dict[str, tuple[Callable[[Path, random.Random], None], int]] = {
     "foreign": (foreign, 1),
     "read-only": (read_only, 1),
     "killed": (nothing, 1),
-    "full disk": (nothing, 2),
+    "full disk": (fill, 2),
 }
 
 
