@@ -17,7 +17,7 @@ from tests.helpers import Tiny, once, with_permuted_truth
 
 # An untrained network is sure of nothing.
 EASY = {
-    **{name: {f"{name}_threshold": 0.0} for name in ("fedrgd", "fixmatch", "sage", "semianagg")},
+    **{name: {f"{name}_threshold": 0.0} for name in ("balanced_labels", "fedrgd", "fixmatch", "sage", "semianagg")},
     **{name: {f"{name}_threshold": 0.0, "local_epochs": 1} for name in ("feddb", "semifl")},
     "cbafed": {"cbafed_base": 0.0, "cbafed_labeled_epochs": 2, "cbafed_local_every": 1},
     "fedirm": {"fedirm_confidence": 0.0},

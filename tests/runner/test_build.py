@@ -46,7 +46,7 @@ def test_a_cell_gives_what_its_experiment_gives_alone(settings):
     for number, (config, federation) in enumerate(zip(configs, federations, strict=True)):
         alone = build_cells([config.replace(devices=1, chunk=1)], [federation])
         program, _ = compiled(alone.algorithm, alone, capacity=4)  # the one that most tests run
-        after, report = program(alone.state, alone.data, alone.hyper, np.int32(2))
+        after, report = program(alone.state, alone.data, alone.hyper, np.int32(2), None)
         after = cell_of(alone._replace(state=after), 0).state
         report = jax.tree.map(lambda leaf: leaf[:2, 0], report)
         own = cell_of(together._replace(state=state), number).state

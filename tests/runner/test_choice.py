@@ -8,7 +8,7 @@ import pytest
 
 import rscfed_jax as rj
 from rscfed_jax.config import SettingError
-from rscfed_jax.runner import choice, loop, race, tuning
+from rscfed_jax.runner import choice, race, together, tuning
 from rscfed_jax.runner.build import NO_OBJECTS, build_cells
 from rscfed_jax.runner.fit import usable
 from rscfed_jax.runner.processes import as_letters
@@ -44,7 +44,7 @@ def gpu(monkeypatch, tmp_path):
 
     def set_up(**given):
         device = pretended(**given)
-        monkeypatch.setattr(loop, "this_device", lambda: device)
+        monkeypatch.setattr(together, "this_device", lambda: device)
         monkeypatch.setattr("rscfed_jax.core.client_axis.LARGEST_AUTO_CHUNK", 64)
         return device
 

@@ -175,7 +175,7 @@ TRAIN = [
     ("--dataset synthetic:train=none", "--dataset synthetic:train=none: "),
     ("--dataset synthetic:classes=1", "classes must be from 2"),
     ("--dataset synthetic:channels=2", "channels must be 1 or 3"),
-    ("--dataset synthetic:train=99999999", "are allowed"),
+    ("--dataset synthetic:test=99999999", "are allowed"),
     ("--dataset npz:", "--dataset npz:"),
     ("--dataset npz:missing.npz", "--dataset npz:missing.npz: missing.npz: no such file"),
     ("--dataset npz:folder", "not a readable npz"),
@@ -241,7 +241,7 @@ TRAIN = [
     (f"--out {LONG}", "cannot be written"),
     ("--resume=now", "--resume"),
     # Methods and networks of a user's own.
-    ("--method fedprox", "--method fedprox: must be one of cbafed, fed_consist, fedavg"),
+    ("--method fedprox", "--method fedprox: must be one of balanced_labels, cbafed, fed_consist"),
     ("--method nowhere.py", "--method nowhere.py: cannot be read: No such file or directory"),
     ("--method ./folder", "--method folder: cannot be read: Is a directory"),
     ("--method m/syntax.py", "--method m/syntax.py: is not a valid Python file: line 1: "),
