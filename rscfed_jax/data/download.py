@@ -100,11 +100,13 @@ class _Transfer:
         self.bar = Progress(TextColumn(file.name), *columns, console=console, disable=not console.is_terminal)
 
     def __enter__(self) -> None:
-        self.bar.start()
+        if not self.bar.disable:  # or it would print an empty line before rich 15
+            self.bar.start()
         self.task = self.bar.add_task("", total=self.file.size)
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if not self.bar.disable:
+            self.bar.stop()
 
     def __call__(self, url: str, output_file: str, _: Any) -> None:
         """Transfers the file, with a new attempt after each failure that may pass."""

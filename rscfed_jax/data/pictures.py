@@ -81,7 +81,9 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
         console = Console(stderr=True)
         with _quiet_pillow(), ThreadPoolExecutor(os.cpu_count()) as pool:
             done = pool.map(decode, range(len(files)))
-            shown = track(done, "decoding pictures", total=len(files), console=console, disable=not sys.stderr.isatty())
+            shown = iter(done)
+            if sys.stderr.isatty():  # a disabled bar would print an empty line before rich 15
+                shown = iter(track(done, "decoding pictures", total=len(files), console=console))
             try:
                 for _ in shown:
                     pass
