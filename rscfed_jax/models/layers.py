@@ -3,9 +3,9 @@
 Under `vmap` over clients a plain convolution becomes a grouped one, which is slow on CPUs. Here it is matrix products
 instead. Activations have the layout [channels, height, width, batch].
 
-Where a max-pool follows, outputs are computed in blocks of 2x2 neighbours, side by side as channels: a 5x5 kernel over
-C channels becomes a 3x3 kernel from 4C to 4O channels on a quarter of the positions. That makes few, large products out
-of many thin ones, and max-pooling the maximum of four adjacent arrays.
+Where a max-pool follows and gradients are asked for, outputs are computed in blocks of 2x2 neighbours, side by side as
+channels: a 5x5 kernel over C channels becomes a 3x3 kernel from 4C to 4O channels on a quarter of the positions. That
+makes few, large products out of many thin ones, and max-pooling the maximum of four adjacent arrays.
 """
 
 import math
@@ -108,12 +108,33 @@ def pooled_by_strides(x: Array, kernel: Array) -> Array:
     return max_of_parts(*(plain_conv(part, kernel, 2) for part in parts))
 
 
+@jax.custom_vjp
 def matmul_pooled(x: Array, kernel: Array) -> Array:
-    """[O, H'/2, W'/2, B] maxima over 2x2 outputs that matrix products compute in blocks."""
+    """[O, H'/2, W'/2, B] maxima over 2x2 outputs that matrix products compute.
+
+    Without gradients, as for a teacher, thin products with the least arithmetic are fastest. With them blocks are: the
+    product of the kernel's gradient would be too thin without.
+    """
+    return max_of_blocks(matmul_conv(x, kernel))
+
+
+def pooled_in_blocks(x: Array, kernel: Array) -> Array:
+    """`matmul_pooled` by one product from blocks to blocks, which has quick gradients."""
     channels, height, width, batch = x.shape
     deep = to_blocks(x).reshape(4 * channels, height // 2, width // 2, batch)
-    out = matmul_conv(deep, to_block_kernel(kernel))
+    out = window_conv(deep, to_block_kernel(kernel))
     return max_of_four(out.reshape(4, kernel.shape[3], *out.shape[1:]))
+
+
+def _pooled_forward(x: Array, kernel: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+    return jax.vjp(pooled_in_blocks, x, kernel)
+
+
+def _pooled_backward(pull_back: Callable[[Array], tuple[Array, Array]], grad: Array) -> tuple[Array, Array]:
+    return pull_back(grad)
+
+
+matmul_pooled.defvjp(_pooled_forward, _pooled_backward)
 
 
 def auto_pooled(x: Array, kernel: Array) -> Array:
@@ -226,12 +247,42 @@ def _matmul_conv_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Arra
     kernel_grad = _columns(x, size) @ shifted.reshape(size * features, -1).T
     kernel_grad = kernel_grad.reshape(size, channels, size, features).transpose(2, 0, 1, 3)
 
-    spread = (kernel.reshape(-1, features) @ grad.reshape(features, -1)).reshape(size, size, channels, *grad.shape[1:])
-    parts = [
-        jnp.pad(spread[i, j], ((0, 0), (i, last - i), (j, last - j), (0, 0))) for i in range(size) for j in range(size)
-    ]
-    x_grad = reduce(add, parts)
-    return x_grad, kernel_grad
+    return _spread(kernel, grad), kernel_grad
 
 
 matmul_conv.defvjp(_matmul_conv_forward, _matmul_conv_backward)
+
+
+@jax.custom_vjp
+def window_conv(x: Array, kernel: Array) -> Array:
+    """`matmul_conv` as one product with the whole window of each output, which the kernel's gradient uses again."""
+    return _window_forward(x, kernel)[0]
+
+
+def _window_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    size, _, channels, features = kernel.shape
+    height, width = x.shape[1] - size + 1, x.shape[2] - size + 1
+    parts = [x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
+    windows = jnp.concatenate(parts).reshape(size * size * channels, -1)
+    out = (kernel.transpose(3, 0, 1, 2).reshape(features, -1) @ windows).reshape(features, height, width, -1)
+    return out, (windows, kernel)
+
+
+def _window_backward(saved: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
+    windows, kernel = saved
+    kernel_grad = (grad.reshape(kernel.shape[3], -1) @ windows.T).T.reshape(kernel.shape)
+    return _spread(kernel, grad), kernel_grad
+
+
+window_conv.defvjp(_window_forward, _window_backward)
+
+
+def _spread(kernel: Array, grad: Array) -> Array:
+    """The gradient [C, H, W, B] of a convolution's input: what each output [O, H', W', B] sends back to its window."""
+    size, _, channels, features = kernel.shape
+    last = size - 1
+    sent = (kernel.reshape(-1, features) @ grad.reshape(features, -1)).reshape(size, size, channels, *grad.shape[1:])
+    parts = [
+        jnp.pad(sent[i, j], ((0, 0), (i, last - i), (j, last - j), (0, 0))) for i in range(size) for j in range(size)
+    ]
+    return reduce(add, parts)

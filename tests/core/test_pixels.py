@@ -1,4 +1,4 @@
-"""Pixels at given places: the forms for CPU and TPU against plain indexing, and what is exported for each platform."""
+"""Pixels at given places: the forms of all platforms against plain indexing, and what is exported for each."""
 
 import re
 
@@ -18,6 +18,7 @@ from rscfed_jax.core.pixels import (
     places_by_products,
     rectangles_by_gather,
     rectangles_by_products,
+    rectangles_of_near_images,
     unpack_pixels,
 )
 from rscfed_jax.core.randaugment import strong, torchssl
@@ -33,7 +34,7 @@ def test_pixels_are_packed_without_loss():
     np.testing.assert_array_equal(unpack_pixels(pack_pixels(jnp.asarray(VALUES, jnp.float32))), VALUES)
 
 
-@pytest.mark.parametrize("form", [rectangles_by_gather, rectangles_by_products])
+@pytest.mark.parametrize("form", [rectangles_by_gather, rectangles_of_near_images, rectangles_by_products])
 @given(seed=seeds)
 def test_rectangles_are_the_lines_and_columns_asked_for(form, seed):
     rng = np.random.default_rng(seed)
@@ -83,7 +84,13 @@ def test_a_tpu_program_looks_up_no_single_pixels(view):
     assert scatters == 0
 
 
-@pytest.mark.parametrize("platform", ["cpu", "cuda"])
-def test_other_platforms_gather_pixels(platform):
-    tiny, gathers, _ = lookups(platform, strong)
+def test_a_gpu_program_gathers_pixels():
+    tiny, gathers, _ = lookups("cuda", strong)
     assert [slices for slices, operand, _ in gathers if operand == tiny.data.images.shape] == [(1, 1, 1)] * 2
+
+
+def test_a_cpu_program_gathers_whole_images_for_crops():
+    tiny, gathers, _ = lookups("cpu", strong)
+    side = tiny.data.images.shape[1]
+    found = [slices for slices, operand, _ in gathers if operand == tiny.data.images.shape]
+    assert sorted(found) == [(1, 1, 1), (1, side, side)]  # the view that moves pixels, and the weak one

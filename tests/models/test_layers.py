@@ -15,10 +15,12 @@ from rscfed_jax.models.layers import (
     Conv,
     ConvMaxPool,
     matmul_conv,
+    matmul_pooled,
     pooled_by_blocks,
     pooled_by_strides,
     to_blocks,
     uniform_by_fan_in,
+    window_conv,
 )
 from rscfed_jax.models.pooling import max_of_blocks, max_of_four, max_of_parts
 
@@ -76,14 +78,38 @@ def assert_batch_is_a_loop(loss, kernels, images):
         )
 
 
-def test_a_batch_of_clients_equals_a_loop_over_clients(x64):
+@pytest.mark.parametrize("convolve", [matmul_conv, window_conv, matmul_pooled])
+def test_a_batch_of_clients_equals_a_loop_over_clients(x64, convolve):
     kernels = jax.random.normal(jax.random.key(0), (3, 3, 3, 4, 5))
-    images = jax.random.normal(jax.random.key(1), (3, 4, 7, 7, 2))
+    images = jax.random.normal(jax.random.key(1), (3, 4, 8, 8, 2))
 
     def loss(kernel, x):
-        return jnp.sum(jnp.cos(matmul_conv(x, kernel)))
+        return jnp.sum(jnp.cos(convolve(x, kernel)))
 
     assert_batch_is_a_loop(loss, kernels, images)
+
+
+def test_a_pooled_convolution_has_the_same_outputs_with_and_without_gradients(x64):
+    x = jax.random.normal(jax.random.key(0), (3, 12, 10, 4))
+    kernel = jax.random.normal(jax.random.key(1), (5, 5, 3, 2))
+    with_gradients, _ = jax.vjp(matmul_pooled, x, kernel)
+    np.testing.assert_allclose(matmul_pooled(x, kernel), with_gradients, rtol=1e-12)
+
+
+def test_each_form_of_a_pooled_convolution_has_the_products_meant_for_it():
+    """Fewest multiplications without gradients; with them, windows of blocks that the kernel's gradient uses again."""
+    x, kernel = jnp.zeros((3, 32, 32, 8)), jnp.zeros((5, 5, 3, 6))
+
+    def shapes(function):
+        equations = jax.make_jaxpr(function)(x, kernel).jaxpr.eqns
+        inner = [eqn.params.get("call_jaxpr") for eqn in equations]
+        found = [*equations, *(e for jaxpr in inner if jaxpr is not None for e in jaxpr.eqns)]
+        inner = [eqn.params.get("call_jaxpr") for eqn in found]
+        found += [e for jaxpr in inner if jaxpr is not None for e in jaxpr.eqns]
+        return {eqn.outvars[0].aval.shape for eqn in found if eqn.primitive.name == "dot_general"}
+
+    assert shapes(matmul_pooled) == {(5 * 6, 32 * 28 * 8)}
+    assert (4 * 6, 14 * 14 * 8) in shapes(lambda x, kernel: jax.vjp(matmul_pooled, x, kernel)[0])
 
 
 class LinenConv(nn.Module):
