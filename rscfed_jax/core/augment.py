@@ -14,7 +14,6 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from rscfed_jax.core.pixels import pixels_at, pixels_of_rectangles
-from rscfed_jax.core.types import FederatedData
 
 Paint = Callable[[Array], Array]  # pixels [3, H, W, B] -> pixels
 
@@ -49,26 +48,24 @@ def centre(key: Array, pixels: Array) -> Array:
     return weak(key, pixels)
 
 
-def cropped(
-    luck: Array, data: FederatedData, rows: Array, *, size: int, flip_rate: Array, maps: Array | None = None
-) -> Array:
-    """[3, size, size, B] random crops, some flipped, of the images in `rows` [B], as values 0 to 255.
+def cropped(luck: Array, images: Array, *, size: int, flip_rate: Array, maps: Array | None = None) -> Array:
+    """[3, size, size, B] random crops, some flipped, of packed `images` [B, R, R], as values 0 to 255.
 
     `luck` [3, B] are uniform draws from [0, 1) that decide on the crop's top, its left and the flip. `maps` [2, 3, B]
     move the pixels of the crop, as `MovingView` says.
     """
-    places = data.images.shape[1] - size + 1
+    places = images.shape[1] - size + 1
     top, left = (luck[:2] * places).astype(jnp.int32)
     flipped = luck[2] < flip_rate
     if maps is not None:
         y, x, inside = moved_places(maps, side=size)
-        outside = data.images.shape[1]
+        outside = images.shape[1]
         x = jnp.where(flipped, size - 1 - x, x)
-        return pixels_at(data.images, rows, jnp.where(inside, top + y, outside), jnp.where(inside, left + x, outside))
+        return pixels_at(images, jnp.where(inside, top + y, outside), jnp.where(inside, left + x, outside))
     steps = jnp.arange(size)[:, None]
     y = top + steps  # [size, B]
     x = left + jnp.where(flipped, size - 1 - steps, steps)
-    return pixels_of_rectangles(data.images, rows, y, x)
+    return pixels_of_rectangles(images, y, x)
 
 
 def moved_places(maps: Array, *, side: int) -> tuple[Array, Array, Array]:

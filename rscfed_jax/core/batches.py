@@ -13,6 +13,7 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.augment import MovingView, as_prepared, centre, cropped, normalise, weak
 from rscfed_jax.core.method import Labeled, Separate
 from rscfed_jax.core.objective import Batch, PseudoLabels, Step
+from rscfed_jax.core.pixels import take_images
 from rscfed_jax.core.types import Array, FederatedData
 
 # What a key is folded with for draws of their own, far from the numbers of epochs, steps and pixels.
@@ -128,7 +129,7 @@ class Batches(NamedTuple):
         """The samples at `positions` [B] of the client, in the method's views; `own_luck` [3, B] fixes their crops."""
         data, views, samples = self.data, self.algorithm.method.views, self.holding.start + positions
         luck = jax.random.uniform(key, (len(views), 3, len(positions)), jnp.float32)
-        rows = data.rows[samples]
+        images = take_images(data.images, data.rows[samples])
         shown = {}
         for number, (name, view) in enumerate(views):
             fixed = own_luck if view is not centre else jnp.broadcast_to(MIDDLE, luck[number].shape)
@@ -136,7 +137,7 @@ class Batches(NamedTuple):
                 same = luck_of_samples(self.prepared.key, positions)
                 fixed = jnp.where(data.labels[samples] < 0, same, luck[number])
             of_view = luck[number] if fixed is None else fixed
-            crop = partial(cropped, of_view, data, rows, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
+            crop = partial(cropped, of_view, images, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
             own_key = jax.random.fold_in(key, FIRST_VIEW + number)
             if isinstance(view, MovingView):
                 maps, paint = view.plan(own_key, batch=len(positions), side=self.algorithm.image_size)

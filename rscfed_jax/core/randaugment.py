@@ -101,10 +101,10 @@ def affine_maps(operation: Array, strength: Array, *, side: int, whole: bool) ->
 
 def warped(pixels: Array, maps: Array) -> Array:
     """[3, H, H, B] pixels at the places that `maps` [2, 3, B] say, the nearest ones; black outside the image."""
-    side, batch = pixels.shape[2:]
+    side = pixels.shape[2]
     images = jnp.moveaxis(pack_pixels(pixels), -1, 0)
     y, x, inside = moved_places(maps, side=side)
-    found = pixels_at(images, jnp.arange(batch), jnp.where(inside, y, side), jnp.where(inside, x, side))
+    found = pixels_at(images, jnp.where(inside, y, side), jnp.where(inside, x, side))
     return found.astype(pixels.dtype)
 
 
