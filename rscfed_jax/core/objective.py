@@ -3,7 +3,6 @@
 One objective serves labeled, unlabeled and partly labeled clients: a mask says whose label may be used.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -119,25 +118,6 @@ def teacher_logits(network: nn.Module, teacher: Model, view: Array) -> Array:
     return network.apply(teacher, view, train=False).astype(float_type(teacher))
 
 
-def teacher_logits_if(needed: Array, network: nn.Module, teacher: Model, view: Array) -> Array:
-    """`teacher_logits`, or on CPU anything finite where they are not needed: a client that has all labels saves them.
-
-    On other devices a branch would cost more than it saves, and under `vmap` it would save nothing.
-    """
-
-    def always(needed: Array, teacher: Model, view: Array) -> Array:
-        del needed
-        return teacher_logits(network, teacher, view)
-
-    def if_needed(needed: Array, teacher: Model, view: Array) -> Array:
-        like = jax.eval_shape(partial(teacher_logits, network), teacher, view)
-        return jax.lax.cond(
-            needed, partial(teacher_logits, network), lambda *_: jnp.zeros(like.shape, like.dtype), teacher, view
-        )
-
-    return jax.lax.platform_dependent(needed, teacher, view, cpu=if_needed, default=always)
-
-
 def features_and_logits(network: nn.Module, model: Model, view: Array) -> tuple[Array, Array]:
     """[B, F] features and [B, classes] logits of a view in evaluation mode; features are what the classifier sees.
 
@@ -157,7 +137,6 @@ def mean_teacher_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper
     labeled = labeled_loss(logits, step)
     if step.teacher is None:
         return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)))
-    ask = batch.valid & (batch.labels < 0)
-    target = teacher_logits_if(jnp.any(ask), network, step.teacher, batch.views["teacher"])
-    unlabeled = consistency(logits, target, ask, hyper.tau)
+    target = teacher_logits(network, step.teacher, batch.views["teacher"])
+    unlabeled = consistency(logits, target, batch.valid & (batch.labels < 0), hyper.tau)
     return labeled + hyper.lambda_u * unlabeled, Told(stats, Losses(labeled, unlabeled))

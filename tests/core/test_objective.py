@@ -21,7 +21,6 @@ from rscfed_jax.core.objective import (
     mean_teacher_loss,
     sharpen,
     teacher_logits,
-    teacher_logits_if,
 )
 from tests import reference
 from tests.helpers import Echo, Lookup, TinyNetwork, step_of
@@ -61,17 +60,6 @@ def test_consistency_is_a_sum_over_the_nominal_batch_size(seed, present, tau):
     with jax.enable_x64(True):
         ours = float(consistency(jnp.asarray(student), jnp.asarray(teacher), jnp.asarray(mask), tau))
     assert ours == pytest.approx(reference.consistency(student[:present], teacher[:present], tau, 6), rel=1e-9)
-
-
-@pytest.mark.parametrize("needed", [True, False])
-def test_a_teacher_is_asked_on_cpu_only_where_it_is_needed(needed):
-    network = TinyNetwork()
-    view = jax.random.normal(jax.random.key(0), (3, 16, 16, 5))
-    teacher = network.init(jax.random.key(1), view, train=False)
-    found = jax.jit(lambda needed: teacher_logits_if(needed, network, teacher, view))(needed)
-    assert np.any(found != 0) == needed
-    if needed:
-        np.testing.assert_allclose(found, teacher_logits(network, teacher, view), rtol=1e-5)
 
 
 def test_no_gradient_reaches_the_teacher():
