@@ -48,8 +48,10 @@ def centre(key: Array, pixels: Array) -> Array:
     return weak(key, pixels)
 
 
-def cropped(luck: Array, images: Array, *, size: int, flip_rate: Array, maps: Array | None = None) -> Array:
-    """[3, size, size, B] random crops, some flipped, of packed `images` [B, R, R], as values 0 to 255.
+def cropped(
+    luck: Array, images: Array, rows: Array | None, *, size: int, flip_rate: Array, maps: Array | None = None
+) -> Array:
+    """[3, size, size, B] random crops, some flipped, of `images[rows]` (all without `rows`), as values 0 to 255.
 
     `luck` [3, B] are uniform draws from [0, 1) that decide on the crop's top, its left and the flip. `maps` [2, 3, B]
     move the pixels of the crop, as `MovingView` says.
@@ -61,11 +63,11 @@ def cropped(luck: Array, images: Array, *, size: int, flip_rate: Array, maps: Ar
         y, x, inside = moved_places(maps, side=size)
         outside = images.shape[1]
         x = jnp.where(flipped, size - 1 - x, x)
-        return pixels_at(images, jnp.where(inside, top + y, outside), jnp.where(inside, left + x, outside))
+        return pixels_at(images, rows, jnp.where(inside, top + y, outside), jnp.where(inside, left + x, outside))
     steps = jnp.arange(size)[:, None]
     y = top + steps  # [size, B]
     x = left + jnp.where(flipped, size - 1 - steps, steps)
-    return pixels_of_rectangles(images, y, x)
+    return pixels_of_rectangles(images, rows, y, x)
 
 
 def moved_places(maps: Array, *, side: int) -> tuple[Array, Array, Array]:

@@ -13,7 +13,6 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.augment import MovingView, as_prepared, centre, cropped, normalise, weak
 from rscfed_jax.core.method import Labeled, Separate
 from rscfed_jax.core.objective import Batch, PseudoLabels, Step
-from rscfed_jax.core.pixels import take_images
 from rscfed_jax.core.types import Array, FederatedData
 
 # What a key is folded with for draws of their own, far from the numbers of epochs, steps and pixels.
@@ -129,7 +128,10 @@ class Batches(NamedTuple):
         """The samples at `positions` [B] of the client, in the method's views; `own_luck` [3, B] fixes their crops."""
         data, views, samples = self.data, self.algorithm.method.views, self.holding.start + positions
         luck = jax.random.uniform(key, (len(views), 3, len(positions)), jnp.float32)
-        images = take_images(data.images, data.rows[samples])
+        images: Array = data.images
+        rows: Array | None = data.rows[samples]
+        if len(views) > 1:  # fetched from far away once; for one view, XLA would fetch each pixel by itself
+            images, rows = images.at[rows].get(mode="promise_in_bounds"), None
         shown = {}
         for number, (name, view) in enumerate(views):
             fixed = own_luck if view is not centre else jnp.broadcast_to(MIDDLE, luck[number].shape)
@@ -137,7 +139,7 @@ class Batches(NamedTuple):
                 same = luck_of_samples(self.prepared.key, positions)
                 fixed = jnp.where(data.labels[samples] < 0, same, luck[number])
             of_view = luck[number] if fixed is None else fixed
-            crop = partial(cropped, of_view, images, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
+            crop = partial(cropped, of_view, images, rows, size=self.algorithm.image_size, flip_rate=hyper.flip_rate)
             own_key = jax.random.fold_in(key, FIRST_VIEW + number)
             if isinstance(view, MovingView):
                 maps, paint = view.plan(own_key, batch=len(positions), side=self.algorithm.image_size)

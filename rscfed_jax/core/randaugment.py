@@ -104,7 +104,7 @@ def warped(pixels: Array, maps: Array) -> Array:
     side = pixels.shape[2]
     images = jnp.moveaxis(pack_pixels(pixels), -1, 0)
     y, x, inside = moved_places(maps, side=side)
-    found = pixels_at(images, jnp.where(inside, y, side), jnp.where(inside, x, side))
+    found = pixels_at(images, None, jnp.where(inside, y, side), jnp.where(inside, x, side))
     return found.astype(pixels.dtype)
 
 

@@ -27,7 +27,7 @@ def test_packed_pixels_unpack_to_the_same_values():
 def test_views_are_crops_some_flipped_of_the_large_image(tiny, flip_rate):
     rows = jnp.array([0, 7, 7, 40])
     luck = jax.random.uniform(jax.random.key(1), (3, 4))
-    pixels = cropped(luck, tiny.data.images[rows], size=16, flip_rate=flip_rate)
+    pixels = cropped(luck, tiny.data.images, rows, size=16, flip_rate=flip_rate)
     normal = normalise(pixels, tiny.data.mean, tiny.data.std, jnp.float32)
     large = resize(tiny.federation.dataset.train_images[np.concatenate(tiny.federation.samples)], 20)
     for b, row in enumerate(rows.tolist()):
@@ -43,8 +43,8 @@ def test_views_are_crops_some_flipped_of_the_large_image(tiny, flip_rate):
 def test_every_place_of_a_crop_is_drawn_and_the_last_one_is_inside(tiny):
     rows = jnp.zeros(500, jnp.int32)
     luck = jax.random.uniform(jax.random.key(0), (3, 500))
-    crops = np.asarray(cropped(luck, tiny.data.images[rows], size=16, flip_rate=0.0))
+    crops = np.asarray(cropped(luck, tiny.data.images, rows, size=16, flip_rate=0.0))
     assert len(np.unique(crops.reshape(-1, 500), axis=1).T) == 25
     largest = jnp.full((3, 1), 1 - 2**-23, jnp.float32)
-    last = cropped(largest, tiny.data.images[rows[:1]], size=16, flip_rate=0.0)
+    last = cropped(largest, tiny.data.images, rows[:1], size=16, flip_rate=0.0)
     np.testing.assert_array_equal(last, unpack_pixels(tiny.data.images[0, 4:, 4:, None]))

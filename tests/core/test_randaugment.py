@@ -142,8 +142,8 @@ def test_a_view_within_the_crop_is_the_view_of_the_crop(view):
     tiny = Tiny()
     rows, key, luck = jnp.arange(40), jax.random.key(0), jax.random.uniform(jax.random.key(1), (3, 40))
     maps, paint = view.plan(key, batch=40, side=16)
-    at_once = paint(cropped(luck, tiny.data.images[rows], size=16, flip_rate=0.5, maps=maps).astype(jnp.float32))
-    crop = cropped(luck, tiny.data.images[rows], size=16, flip_rate=0.5).astype(jnp.float32)
+    at_once = paint(cropped(luck, tiny.data.images, rows, size=16, flip_rate=0.5, maps=maps).astype(jnp.float32))
+    crop = cropped(luck, tiny.data.images, rows, size=16, flip_rate=0.5).astype(jnp.float32)
     np.testing.assert_array_equal(at_once, view(key, crop))
 
 
