@@ -41,7 +41,7 @@ def test_every_link_between_pages_and_every_picture_is_there():
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
-@pytest.mark.parametrize("name", ["how_it_works", "extending", "settings"])
+@pytest.mark.parametrize("name", ["how_it_works", "extending", "settings", "config_files"])
 def test_samples_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
