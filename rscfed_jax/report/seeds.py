@@ -242,18 +242,18 @@ def _lacking_metrics(runs: list[Run]) -> list[str]:
 def _lacking_parts(runs: list[Run]) -> list[str]:
     lacking: dict[tuple[str, str], Callable[[Run], bool]] = {
         ("communication", "bytes_up is in no line of metrics.jsonl"): lambda run: _never(run, "bytes_up"),
-        ("class histogram", "there is no partition.json"): lambda run: run.partition is None,
+        ("class histogram", "partition.json is missing"): lambda run: run.partition is None,
         ("class histogram", "there are too many clients"): lambda run: bool(run.partition and not run.partition.labels),
         ("weights of clients", "client_weights is in no line of metrics.jsonl"): lambda run: not has_weights(run),
-        ("confusion matrix", "summary.json has none"): lambda run: run.finished and run.confusion is None,
-        ("confusion matrix", "it comes with the last round"): lambda run: not run.finished,
+        ("confusion matrix", "summary.json does not have it"): lambda run: run.finished and run.confusion is None,
+        ("confusion matrix", "it is recorded after the last round"): lambda run: not run.finished,
     }
     paths = {said: tuple(str(run.path) for run in runs if lacks(run)) for said, lacks in lacking.items()}
     return [_no(what, paths[what, why], runs, why) for what, why in lacking if paths[what, why]]
 
 
 def _no(what: str, paths: tuple[str, ...], runs: list[Run], why: str) -> str:
-    return f"No {what} for {'all runs' if len(paths) == len(runs) > 1 else ', '.join(paths)}: {why}."
+    return f"No {what} for {'any run' if len(paths) == len(runs) > 1 else ', '.join(paths)}: {why}."
 
 
 def _never(run: Run, name: str) -> bool:
