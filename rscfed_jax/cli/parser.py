@@ -200,7 +200,9 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     )
     _add_config(plan, "a run's config.json or a TOML file of settings")
     _add_settings(plan, groups=None, own=own)
-    plan.add_argument("--memory", metavar="SIZE", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
+    plan.add_argument(
+        "--memory", metavar="SIZE", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)"
+    )
     plan.add_argument(
         "--flops", metavar="F", help="FLOP/s that all devices reach together, such as 20T, to estimate hours"
     )
@@ -253,7 +255,9 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     _add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
     _add_settings(data, groups=("method", "run"), only=("preset", "seed"))
     data.add_argument("--figure", metavar="FILE", help="also draw the partition to this file (png, pdf or svg)")
-    data.add_argument("--export", metavar="FILE", help="also write the partition to this npz file, for --partition-file")
+    data.add_argument(
+        "--export", metavar="FILE", help="also write the partition to this npz file, for --partition-file"
+    )
     data.set_defaults(run=commands.data)
     return parser
 

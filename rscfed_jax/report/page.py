@@ -78,7 +78,9 @@ def _metrics(report: Report) -> Iterator[str]:
         text += " The best number of each metric is in bold"
         text += "; unfinished runs do not count." if len({line.finished for line in report.lines}) > 1 else "."
     if sent := _sent_columns(report):
-        text += " Sent up and down: everything between clients and server up to the last evaluation, including the warm-up."
+        text += (
+            " Sent up and down: all bytes between clients and server up to the last evaluation, including the warm-up."
+        )
     yield f'<h2>Metrics</h2>\n<p class="faint">{text}</p>'
     titles = metrics()
     heads = [_who(number, line) for number, line in enumerate(report.lines)]
