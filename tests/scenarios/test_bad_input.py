@@ -311,7 +311,7 @@ TRAIN = [
     ("--config foreign/config.json --seed 1", "give it as --method PATH"),
     ("--config foreign/config.json --mine-threshold 0.5", "unrecognized arguments: --mine-threshold"),
     ("--config finished/config.json --out finished", "--out finished: already holds a run; add --resume"),
-    ("--config finished/config.json --out finished --resume --seed 5", "other settings: seed was 0 and is 5"),
+    ("--config finished/config.json --out finished --resume --seed 5", "different settings: seed was 0 and is 5"),
     ("--config finished/config.json --rounds 0", "--rounds 0: must be a whole number of at least 1"),
 ]
 OTHERS = [
