@@ -25,7 +25,7 @@ $(VENV)/.dev: pyproject.toml
 ## these data (docs/results.md). With one local epoch for all, so that a warm-up gives all the same model to start from.
 demo: $(VENV)/.user
 	rm -rf $(RUN)
-	$(BIN)/rscfed-jax grid --dataset fashion --set method=fedavg,rscfed,semifl --train-fraction 0.5 --local-epochs 1 --warmup-rounds 60 --rounds 15 --eval-every 3 --seeds 3 --out $(RUN)
+	$(BIN)/rscfed-jax grid --dataset fashion --set method=fedavg,rscfed,semifl --train-fraction 0.5 --local-epochs 1 --warmup-rounds 60 --rounds 12 --eval-every 2 --seeds 2 --out $(RUN)
 	$(BIN)/rscfed-jax report $(RUN)
 
 ## The test suite that decides whether a change lands.
