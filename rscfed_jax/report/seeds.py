@@ -168,10 +168,13 @@ def _last_by_class(runs: list[Run], name: str) -> list[float | None]:
 
 
 def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list[str]) -> list[str]:
-    """The directory's name without its seed; longer where two lines would have the same."""
+    """The directory's name without its seed; longer where two lines would have the same.
+
+    A grid's directory `method-semifl-seed0` is called `semifl`.
+    """
 
     def of_directory(runs: list[Run]) -> str:
-        whole = [run.path.resolve().name for run in runs]
+        whole = [_without_word(run.path.resolve().name, run.settings.get("method")) for run in runs]
         if not runs[0].finished:
             return f"{whole[0]}, {'diverged' if runs[0].diverged else 'unfinished'}"
         names = {_without_seed(name, run.seed) for name, run in zip(whole, runs, strict=True)}
@@ -192,6 +195,10 @@ def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list
             for name, runs, settings in zip(names, parts, shared, strict=True)
         ]
     return names
+
+
+def _without_word(name: str, method: Any) -> str:
+    return name.removeprefix("method-") if name.startswith(f"method-{method}") else name
 
 
 def _without_seed(name: str, seed: int) -> str:
