@@ -32,13 +32,11 @@ settings.load_profile("suite")
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-    """Compiled programs take memory; only those of tests/tiny_network.py, which is small, are of use to other files."""
+    """Compiled programs of a file's tests are of no use to the next file, but take memory."""
     yield
     jax.clear_caches()
     if "rscfed_jax.runner.loop" in sys.modules:
-        programs = sys.modules["rscfed_jax.runner.compiled"]._COMPILED
-        for key in [key for key in programs if type(key[0].network).__name__ != "Tiny"]:
-            del programs[key]
+        sys.modules["rscfed_jax.runner.compiled"]._COMPILED.clear()
 
 
 @pytest.fixture

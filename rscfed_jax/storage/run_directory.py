@@ -107,7 +107,7 @@ class RunDirectory:
         before = read_json(self.partition, setting="out") if self.partition.exists() else {}
         if different := [name for name in partition if name in before and before[name] != partition[name]]:
             named = ", ".join(different)
-            raise SettingError("resume", self.path, f"the run there has different data: {named} of partition.json differ")
+            raise SettingError("resume", self.path, f"the run there has different data: {named} in partition.json")
 
     @contextlib.contextmanager
     def open(self, config: Config, partition: dict[str, Any], *, resume: bool) -> Iterator[None]:

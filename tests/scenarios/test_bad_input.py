@@ -225,7 +225,7 @@ TRAIN = [
     (f"--init-from {LONG}", "is not a run directory"),
     ("--out", "--out: expected one argument"),
     ("--out finished", "--out finished: already holds a run"),
-    ("--out finished --resume --seed 5", "--resume finished: the run there has different settings: seed was 0 and is 5"),
+    ("--out finished --resume --seed 5", "--resume finished: the run there has different settings: seed was 0"),
     ("--out finished --resume --method sso --beta 1", "method was rscfed and is sso, beta was 10000.0 and is 1.0"),
     ("--out finished --resume --drop-rate 0.5", "drop_rate was 0.0 and is 0.5"),
     ("--out finished --resume --rounds 99", "--rounds 99: must be at least 100, the rounds of the run that is resumed"),

@@ -153,9 +153,7 @@ def test_other_data_are_refused_and_nothing_is_written(tmp_path):
     before = (tmp_path / "config.json").read_bytes()
     other = {"labels": [2], "class_counts": [[2]], "new": 3}
     with (
-        pytest.raises(
-            SettingError, match=r"--resume .*: the run there has different data: labels of partition.json differ"
-        ),
+        pytest.raises(SettingError, match=r"--resume .*: the run there has different data: labels in partition.json"),
         directory.open(Config(rounds=6), other, resume=True),
     ):
         pytest.fail("these are other data")
