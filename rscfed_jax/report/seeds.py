@@ -198,7 +198,8 @@ def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list
 
 
 def _without_word(name: str, method: Any) -> str:
-    return name.removeprefix("method-") if name.startswith(f"method-{method}") else name
+    word = "method-" + str(method).replace("_", "-")  # as a grid names its cells
+    return name.removeprefix("method-") if name.startswith(word) else name
 
 
 def _without_seed(name: str, seed: int) -> str:
