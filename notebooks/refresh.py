@@ -21,11 +21,11 @@ BRANCH = "main"
 FOLDER = Path(__file__).parent
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 COLAB = "https://colab.research.google.com/"
-SECONDS = 1800  # that a cell may take
+SECONDS = 1800  # at most for one cell
 MACHINE_PATH = re.compile(r"(?:/(?:home|root|work|tmp|Users|content)/)[^\s'\"<>]*")
 
 FIRST_CELL = """\
-# Installs rscfed_jax where it is missing, and tells which device is in use. A GPU or TPU runtime needs no other change.
+# Installs rscfed_jax if it is missing, and prints the device. A GPU or TPU runtime needs no other change.
 import importlib.util
 import pathlib
 import subprocess
@@ -50,7 +50,7 @@ def badge(name: str) -> str:
 
 
 def first_cell() -> str:
-    """The code that installs the package and tells the device."""
+    """The code that installs the package and prints the device."""
     return FIRST_CELL.format(source=f"git+{REPOSITORY}@{BRANCH}" if REPOSITORY else "rscfed-jax")
 
 

@@ -1,5 +1,6 @@
 """Four CPU devices for all tests, quick compilation, and the same examples every time."""
 
+import gc
 import os
 import sys
 
@@ -19,6 +20,9 @@ jax.config.update("jax_num_cpu_devices", 4)
 # Commands that a test runs would turn it on for those after it; writing programs to it has crashed once.
 jax.config.update("jax_enable_compilation_cache", False)
 jax.devices()  # starts JAX, so that no command of a test chooses another number
+# Tracing makes many small objects, and the collector would look through all of JAX again and again.
+gc.freeze()
+gc.set_threshold(100_000, 20, 100)
 # The same examples every time, so that a change is judged by what it changed.
 settings.register_profile(
     "suite", deadline=None, max_examples=50, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -168,7 +168,7 @@ def untimed(records) -> list[dict]:
 
 
 class StopAfter:
-    """Asks a run to stop after so many chunks of rounds."""
+    """Asks a run to stop after a number of chunks of rounds."""
 
     def __init__(self, chunks):
         self.left = chunks

@@ -20,6 +20,7 @@ from rscfed_jax.runner.processes import leave
 from rscfed_jax.runner.targets import TARGETS
 
 GROUPS_OF_DATA = ("data", "federation")
+USAGE = "%(prog)s [FLAG ...]"  # argparse would list a hundred flags before it says what the command does
 OR_FILE = ", or a Python file of your own: docs/extending.md"
 
 
@@ -98,7 +99,11 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     train = parsers.add_parser(
-        "train", help="train a federation", description="Train a federation.", allow_abbrev=False
+        "train",
+        usage=USAGE,
+        help="train a federation",
+        description="Train a federation. Without flags: RSCFed on the embedded Fashion-MNIST subset.",
+        allow_abbrev=False,
     )
     _add_config(train, "a run's config.json, to repeat it, or a TOML file of settings")
     _add_settings(train, groups=None, own=own)
@@ -126,24 +131,26 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
     evaluate = parsers.add_parser(
         "evaluate",
+        usage=f"{USAGE} PATH",
         help="test the model of a run",
         description="Test the newest model of a run, by default on the data of the run, or a model file, with the data "
         "and the network that the flags name. The last line is one JSON object.",
         allow_abbrev=False,
     )
-    evaluate.add_argument("path", help="run directory, one of its checkpoints, or a model file")
+    evaluate.add_argument("path", metavar="PATH", help="run directory, one of its checkpoints, or a model file")
     _add_settings(evaluate, groups=(*GROUPS_OF_DATA, "model"), leave_out=("init_from",))
     _add_settings(evaluate, groups=("run",), only=("seed",))
     evaluate.set_defaults(run=commands.evaluate)
 
     table = parsers.add_parser(
         "reproduce",
+        usage=f"{USAGE} TABLE",
         help="run a published table",
         description="Run a table of the RSCFed paper or of a later paper, and put the published numbers beside ours. "
         "Finished cells in --out are skipped, and interrupted ones resume. --method adds a method to the table.",
         allow_abbrev=False,
     )
-    table.add_argument("table", help=", ".join(TABLES))
+    table.add_argument("table", metavar="TABLE", help=", ".join(TABLES))
     _add_config(table, "a TOML file of settings, or a run's config.json, of which the settings given by hand are used")
     table.add_argument("--out", help="directory of the table (default runs/TABLE-DATASET)")
     table.add_argument("--seeds", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
@@ -159,6 +166,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
     grid = parsers.add_parser(
         "grid",
+        usage="%(prog)s --set NAME=V,V,... [FLAG ...]",
         help="run every combination of values of some settings",
         description="Run every combination of the values of some settings, with several seeds. Cells that differ only "
         "in numbers, seed and partition run as one compiled program. Finished cells in --out are skipped, interrupted "
@@ -184,6 +192,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
     plan = parsers.add_parser(
         "plan",
+        usage=USAGE,
         help="estimate the cost of an experiment",
         description="Estimate memory, arithmetic and communication of an experiment without running it, for its own "
         "number of clients and for others. The last line is one JSON object.",
@@ -191,7 +200,9 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     )
     _add_config(plan, "a run's config.json or a TOML file of settings")
     _add_settings(plan, groups=None, own=own)
-    plan.add_argument("--memory", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)")
+    plan.add_argument(
+        "--memory", metavar="SIZE", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)"
+    )
     plan.add_argument(
         "--flops", metavar="F", help="FLOP/s that all devices reach together, such as 20T, to estimate hours"
     )
@@ -235,15 +246,18 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
 
     data = parsers.add_parser(
         "data",
+        usage=f"{USAGE} DATASET",
         help="show a data set and its partition",
         description="Show a data set, and which client holds what under the given flags.",
         allow_abbrev=False,
     )
-    data.add_argument("dataset", help=datasets_help())
+    data.add_argument("dataset", metavar="DATASET", help=datasets_help())
     _add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
     _add_settings(data, groups=("method", "run"), only=("preset", "seed"))
-    data.add_argument("--figure", help="also draw the partition to this file (png, pdf or svg)")
-    data.add_argument("--export", help="also write the partition to this npz file, for --partition-file")
+    data.add_argument("--figure", metavar="FILE", help="also draw the partition to this file (png, pdf or svg)")
+    data.add_argument(
+        "--export", metavar="FILE", help="also write the partition to this npz file, for --partition-file"
+    )
     data.set_defaults(run=commands.data)
     return parser
 

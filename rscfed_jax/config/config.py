@@ -25,13 +25,13 @@ class Config(Settings):
     """Every setting of an experiment, resolved and checked when it is made.
 
     What is not given by hand comes from the method, the data set and the preset, in this order. `method` and `model`
-    take a name or the path of a Python file. A method's own settings are given as `<method>_<name>`. Of the settings of
-    a run's config.json, those that its `given` lists count as given by hand; without it, all settings do.
+    take a name or the path of a Python file. A method's own settings are given as `<method>_<name>`. If
+    `given` is passed, as in a run's config.json, only the settings it lists count as given by hand; otherwise all do.
     """
 
     if TYPE_CHECKING:  # no fields, but of each config
         _made_of: ClassVar[dict[str, Any]]  # the settings that it was called with
-        _by_hand: ClassVar[set[str]]  # the names of those that were given by hand
+        _by_hand: ClassVar[set[str]]  # the names of the settings that were given by hand
         _method: ClassVar[Declaration | None]
         _model: ClassVar[Declaration | None]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rscfed_jax.config.kinds import SettingError, read_size
 
 VARIABLE = "RSCFED_JAX_LIMITS"
-UNKNOWN_MEMORY = 16 * 2**30  # taken for the machine's where the system does not tell
+UNKNOWN_MEMORY = 16 * 2**30  # assumed if the system does not report it
 
 
 class Limit(NamedTuple):

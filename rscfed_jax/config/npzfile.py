@@ -55,4 +55,4 @@ def check_shapes(file: BinaryIO) -> None:
                     raise WrongArrayError("holds pickled objects, which are never read")
                 if math.prod(shape) * max(dtype.itemsize, 1) > member.file_size:
                     name, sides = member.filename.removesuffix(".npy"), ",".join(map(str, shape))
-                    raise WrongArrayError(f"holds {name} of shape {sides}, which {member.file_size:,} bytes cannot be")
+                    raise WrongArrayError(f"holds {name} of shape {sides}, but only {member.file_size:,} bytes")

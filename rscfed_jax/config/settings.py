@@ -291,8 +291,8 @@ class Settings:
     population: str = _setting(
         "auto",
         one_of("auto", "device", "host", "disk"),
-        "where clients are that no round trains just now: on the devices like the others, in the host's memory, or, "
-        "with their states in a file of the run directory, on disk (auto: the first that has room)",
+        "where clients are kept while they do not train: on the devices, in the host's memory, or on disk, with their "
+        "states in a file of the run directory (auto: the first with enough room)",
         "run",
     )
     dtype: str = _setting("float32", one_of("float32", "bfloat16"), "number format of the model's computation", "run")

@@ -87,7 +87,7 @@ def _contents(path: Path, folder: str, names: list[str], refuse: Refuse) -> list
 
 
 class _Unpacked:
-    """A tar archive, packed with gzip or not, that may only unpack to so many bytes, read from its beginning once.
+    """A tar archive, packed with gzip or not, read once from its beginning, with a limit on its unpacked size.
 
     It is the stream that `tarfile` reads: a header in an archive may itself claim any size.
     """

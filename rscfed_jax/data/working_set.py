@@ -26,7 +26,7 @@ class Holders:
         self.positions = positions_of(int(self.sizes.max()))
 
     def most_samples(self, rows: int) -> int:
-        """How many samples so many clients hold at most."""
+        """The most samples that `rows` clients can hold."""
         return int(np.partition(self.sizes, -rows)[-rows:].sum())
 
     def table(

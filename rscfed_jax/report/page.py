@@ -78,7 +78,9 @@ def _metrics(report: Report) -> Iterator[str]:
         text += " The best number of each metric is in bold"
         text += "; unfinished runs do not count." if len({line.finished for line in report.lines}) > 1 else "."
     if sent := _sent_columns(report):
-        text += " Sent up and down: everything between clients and server up to the last evaluation, with the warm-up."
+        text += (
+            " Sent up and down: all bytes between clients and server up to the last evaluation, including the warm-up."
+        )
     yield f'<h2>Metrics</h2>\n<p class="faint">{text}</p>'
     titles = metrics()
     heads = [_who(number, line) for number, line in enumerate(report.lines)]
@@ -244,7 +246,7 @@ def _one_run(report: Report, data: dict[str, Any]) -> Iterator[str]:
         )
         yield _figure("weights", "Weight of each client over rounds", caption)
     if is_known("client_accuracy"):
-        caption = "On the test set: the recall of each class, weighed by its share in the client's samples."
+        caption = "On the test set: the recall of each class, weighted by its share in the client's samples."
         yield _figure("client_accuracy", "Accuracy on each client's own classes", caption)
     if is_known("confusion"):
         yield _figure("confusion", "Confusion matrix", "On the test set, after the last round.")

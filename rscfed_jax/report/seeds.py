@@ -168,10 +168,13 @@ def _last_by_class(runs: list[Run], name: str) -> list[float | None]:
 
 
 def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list[str]) -> list[str]:
-    """The directory's name without its seed; longer where two lines would have the same."""
+    """The directory's name without its seed; longer where two lines would have the same.
+
+    A grid's directory `method-semifl-seed0` is called `semifl`.
+    """
 
     def of_directory(runs: list[Run]) -> str:
-        whole = [run.path.resolve().name for run in runs]
+        whole = [_without_word(run.path.resolve().name, run.settings.get("method")) for run in runs]
         if not runs[0].finished:
             return f"{whole[0]}, {'diverged' if runs[0].diverged else 'unfinished'}"
         names = {_without_seed(name, run.seed) for name, run in zip(whole, runs, strict=True)}
@@ -192,6 +195,11 @@ def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list
             for name, runs, settings in zip(names, parts, shared, strict=True)
         ]
     return names
+
+
+def _without_word(name: str, method: Any) -> str:
+    word = "method-" + str(method).replace("_", "-")  # as a grid names its cells
+    return name.removeprefix("method-") if name.startswith(word) else name
 
 
 def _without_seed(name: str, seed: int) -> str:
@@ -242,18 +250,18 @@ def _lacking_metrics(runs: list[Run]) -> list[str]:
 def _lacking_parts(runs: list[Run]) -> list[str]:
     lacking: dict[tuple[str, str], Callable[[Run], bool]] = {
         ("communication", "bytes_up is in no line of metrics.jsonl"): lambda run: _never(run, "bytes_up"),
-        ("class histogram", "there is no partition.json"): lambda run: run.partition is None,
+        ("class histogram", "partition.json is missing"): lambda run: run.partition is None,
         ("class histogram", "there are too many clients"): lambda run: bool(run.partition and not run.partition.labels),
         ("weights of clients", "client_weights is in no line of metrics.jsonl"): lambda run: not has_weights(run),
-        ("confusion matrix", "summary.json has none"): lambda run: run.finished and run.confusion is None,
-        ("confusion matrix", "it comes with the last round"): lambda run: not run.finished,
+        ("confusion matrix", "summary.json does not have it"): lambda run: run.finished and run.confusion is None,
+        ("confusion matrix", "it is recorded after the last round"): lambda run: not run.finished,
     }
     paths = {said: tuple(str(run.path) for run in runs if lacks(run)) for said, lacks in lacking.items()}
     return [_no(what, paths[what, why], runs, why) for what, why in lacking if paths[what, why]]
 
 
 def _no(what: str, paths: tuple[str, ...], runs: list[Run], why: str) -> str:
-    return f"No {what} for {'all runs' if len(paths) == len(runs) > 1 else ', '.join(paths)}: {why}."
+    return f"No {what} for {'any run' if len(paths) == len(runs) > 1 else ', '.join(paths)}: {why}."
 
 
 def _never(run: Run, name: str) -> bool:

@@ -158,8 +158,8 @@ def build_cells(
 
     The configs may differ in numbers, seed and partition, not in what changes a shape or the program. Where G is no
     multiple of `grid_devices`, the last cell is repeated to fill them. `conv` is the form of convolutions that was
-    chosen where the configs leave it open. With `working_sets_of` so many rounds, of a single experiment, the devices
-    hold only the clients that take part in those.
+    chosen where the configs leave it open. With `working_sets_of`, which needs a single experiment, the devices
+    hold only the clients of that number of rounds.
     """
     for config, federation in zip(configs, federations, strict=True):
         if (held := len(federation.samples[: federation.server])) != config.clients:

@@ -30,7 +30,7 @@ GPUS = Path(__file__).parent / "gpus"
 
 
 def devices_of(name: str, number: int = 1) -> list[Any]:
-    """So many described devices of a target; refuses one whose compiler is not installed."""
+    """`number` described devices of a target; refuses a target whose compiler is not installed."""
     if name not in TARGETS:
         raise SettingError("target", name, f"must be one of {', '.join(TARGETS)}")
     target = TARGETS[name]

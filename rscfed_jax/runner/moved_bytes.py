@@ -7,7 +7,7 @@ SIZES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "
 SIZES |= {"s64": 8, "u64": 8, "f64": 8}
 SHAPE = re.compile(rf"\b({'|'.join(SIZES)})\[([\d,]*)\]")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)")
-FREE = {"parameter", "get-tuple-element", "tuple", "constant", "bitcast"}  # they only name what is there
+FREE = {"parameter", "get-tuple-element", "tuple", "constant", "bitcast"}  # they move no data
 
 
 def moved_bytes(text: str) -> int:

@@ -131,5 +131,5 @@ def _zeros(like: Any) -> Any:
 
 
 def repeated(leaf: jax.Array, *, times: int) -> jax.Array:
-    """An array for each of so many clients."""
+    """[times, ...]: the array once for each client."""
     return jnp.broadcast_to(leaf, (times, *leaf.shape))

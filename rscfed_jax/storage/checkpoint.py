@@ -237,7 +237,7 @@ def read_arrays(path: Path, *, limited: bool = False) -> Arrays:
         if limited:
             check_limit("bytes", size)
         if unpacked_size(file) > size:  # a run does not compress its checkpoints
-            raise ValueError("unpacks to more than it has")
+            raise ValueError("is compressed, which no checkpoint is")
         check_shapes(file)
         if (wrong := archive.testzip()) is not None:
             raise ValueError(f"wrong checksum of {wrong}")

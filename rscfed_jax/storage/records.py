@@ -73,7 +73,7 @@ def read_record(line: bytes) -> dict[str, Any]:
         raise ValueError("has no accuracy")
     if (weights := record.get("client_weights")) is not None:
         if not isinstance(weights, dict) or not all(re.fullmatch("[0-9]{1,9}", client) for client in weights):
-            raise ValueError("has client_weights that are not by client")
+            raise ValueError("has client_weights that do not name clients")
         record["client_weights"] = {client: number_in(weights, client) for client in weights}
     return record
 
@@ -90,5 +90,5 @@ def number_in(content: dict[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.maxsize:
-        raise ValueError(f"has {name} {json.dumps(value)[:40]}, which is not a number of a run")
+        raise ValueError(f"has {name} {json.dumps(value)[:40]}, which must be a finite number")
     return None if math.isnan(value) else value

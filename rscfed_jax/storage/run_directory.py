@@ -97,7 +97,7 @@ class RunDirectory:
             names = [name for name in names if name in SETTINGS]
         if different := [name for name in names if before.get(name) != now.get(name)]:
             changes = ", ".join(f"{name} was {before.get(name)} and is {now.get(name)}" for name in different)
-            raise SettingError("resume", self.path, f"the run there has other settings: {changes}")
+            raise SettingError("resume", self.path, f"the run there has different settings: {changes}")
         if now["rounds"] < before["rounds"]:
             raise SettingError(
                 "rounds", now["rounds"], f"must be at least {before['rounds']}, the rounds of the run that is resumed"
@@ -107,7 +107,7 @@ class RunDirectory:
         before = read_json(self.partition, setting="out") if self.partition.exists() else {}
         if different := [name for name in partition if name in before and before[name] != partition[name]]:
             named = ", ".join(different)
-            raise SettingError("resume", self.path, f"the run there has other data: {named} of partition.json differ")
+            raise SettingError("resume", self.path, f"the run there has different data: {named} in partition.json")
 
     @contextlib.contextmanager
     def open(self, config: Config, partition: dict[str, Any], *, resume: bool) -> Iterator[None]:

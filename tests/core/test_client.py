@@ -161,7 +161,7 @@ def looped():
 AXES = {"one at a time": ClientAxis(1), "two at once": ClientAxis(2), "two devices": two_devices(2)}
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ["one at a time", pytest.param("two at once", marks=pytest.mark.slow), "two devices"])
 def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, looped, axis):
     tiny, consensus, model, teachers = looped
     algorithm = tiny.algorithm(method=Method(sample=FixedSubsets(SUBSETS), aggregate=sub_consensus), axis=AXES[axis])

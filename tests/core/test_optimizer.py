@@ -71,7 +71,7 @@ def test_fedproxs_term_is_the_gradient_of_half_the_squared_distance(x64):
 def test_a_proximal_client_stays_closer_to_the_model_that_was_sent():
     def distance(mu):
         tiny = Tiny(prox_mu=mu)
-        algorithm = tiny.algorithm(proximal=mu > 0)
+        algorithm = tiny.algorithm(proximal=True)
         start = tiny.state(algorithm)
         after, _ = once(algorithm, start, tiny.data, tiny.hyper)
         moved = jax.tree.map(lambda a, b: float(jnp.sum((a - b) ** 2)), after.model["params"], start.model["params"])

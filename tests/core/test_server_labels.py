@@ -57,7 +57,7 @@ def test_the_server_alone_is_the_lower_bound_and_sends_nothing(tiny):
     assert (int(state.models_down), int(state.models_up)) == (0, 0)
 
 
-@pytest.mark.parametrize("sampling", ["subsets", "all", "unlabeled"])
+@pytest.mark.parametrize("sampling", ["subsets", pytest.param("all", marks=pytest.mark.slow), "unlabeled"])
 def test_in_a_method_with_a_second_phase_the_server_trains_after_the_mean(tiny, sampling):
     config = Config(**AT_SERVER, sampling=sampling)
     method = with_settings(Method(name="mine", finish=Finish()), config)

@@ -55,7 +55,7 @@ def test_clients_count_equally_and_those_without_a_sure_label_not_at_all():
 
 
 def test_unlabeled_clients_train_first_then_labeled_ones_from_their_mean():
-    settings = {"method": "semifl", "semifl_threshold": 0.0, "local_epochs": 1}
+    settings = {"method": "semifl", "semifl_threshold": 0.0, "local_epochs": 1, "strong": "weak"}
     config, tiny = Config(**settings), Tiny(**settings)
     algorithm = tiny.algorithm(method=METHODS["semifl"](config))
     state, report = once(algorithm, tiny.state(algorithm), tiny.data, tiny.hyper)

@@ -82,7 +82,10 @@ def means_of(new):
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves if path[-1].key == "mean"}
 
 
-@pytest.mark.parametrize("name", PAIRS)
+QUICK = ("resnet8", "resnet18, imagenet stem, linear", "wrn, no widening")  # the smallest of each kind
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in PAIRS])
 def test_features_logits_gradients_and_running_means_equal_plain_flax_in_both_forms(x64, name):
     network, reference = PAIRS[name]
     variables, images = random_variables(network), images_of(1)
@@ -92,7 +95,7 @@ def test_features_logits_gradients_and_running_means_equal_plain_flax_in_both_fo
         chex.assert_trees_all_close(found, expected, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["resnet8", "wrn, no widening"])
+@pytest.mark.parametrize("name", ["resnet8", pytest.param("wrn, no widening", marks=pytest.mark.slow)])
 def test_training_clients_at_once_equals_a_loop_over_clients(x64, name):
     network = PAIRS[name][0]
 

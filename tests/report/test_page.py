@@ -329,7 +329,7 @@ def test_what_a_run_did_not_record_is_left_out_and_said(tmp_path):
     write_run(tmp_path / "old", old=True)
     page = page_of(tmp_path)
     assert page.figures == ALL[:3]
-    assert "there is no partition.json" in page.texts
+    assert "partition.json is missing" in page.texts
     assert "select" not in page.tags
     assert page.lines("final")[0]["Macro F1"]["text"] == "–"
     assert page.lines("final")[0]["Recall"]["text"] != "–"

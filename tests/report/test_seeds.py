@@ -117,6 +117,14 @@ def test_lines_have_different_names(tmp_path):
     assert "same (tau 0.5)" in names
 
 
+def test_the_lines_of_a_grid_over_methods_are_called_like_the_methods(tmp_path):
+    for method in ("rscfed", "fed-consist"):
+        for seed in (0, 1):
+            write_run(tmp_path / f"method-{method}-seed{seed}", method=method.replace("-", "_"), seed=seed)
+    write_run(tmp_path / "method-of-mine", method="fedavg")
+    assert {line.name for line in report_of(tmp_path).lines} == {"rscfed", "fed-consist", "method-of-mine"}
+
+
 def test_what_an_older_run_lacks_is_said(tmp_path):
     write_run(tmp_path / "old", old=True)
     write_run(tmp_path / "new", tau=0.9)

@@ -13,6 +13,7 @@ from rscfed_jax.runner.build import NO_OBJECTS, build_cells
 from rscfed_jax.runner.fit import usable
 from rscfed_jax.runner.processes import as_letters
 from rscfed_jax.storage.run_directory import RunDirectory
+from tests.helpers import SMALL
 
 SETTINGS = {
     "dataset": "synthetic:train=60,test=20,classes=3,size=16",
@@ -142,7 +143,7 @@ def test_on_cpu_nothing_is_timed_and_the_choice_is_told(monkeypatch):
 
 
 def test_the_race_is_decided_by_the_clock():
-    config = rj.Config(**SETTINGS)
+    config = rj.Config(**SETTINGS | {"model": SMALL["model"]})
     ticks = itertools.accumulate(itertools.cycle([5.0, 3.0, 5.0, 1.0]))  # plain takes 3, matmul 1
     found = race.race(config, rj.build_federation(config), clients=2, objects=NO_OBJECTS, clock=lambda: next(ticks))
     assert found.seconds == {"plain": 3.0 / race.STEPS, "matmul": 1.0 / race.STEPS}

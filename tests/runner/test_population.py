@@ -24,7 +24,7 @@ class Killed(BaseException):
 
 
 class KillAfter(StopAfter):
-    """Ends a run after so many chunks of rounds, before it can save anything."""
+    """Ends a run after a number of chunks of rounds, before it can save anything."""
 
     def __call__(self):
         """Never whether to stop: the run is over if so."""

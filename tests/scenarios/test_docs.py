@@ -5,12 +5,17 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import partial
 
+import jax
+import numpy as np
 import pytest
 
 import rscfed_jax as rj
 from rscfed_jax.config import SETTINGS
-from tests.helpers import ROOT, names_used, samples_of
+from rscfed_jax.core.program import round_of_cells
+from rscfed_jax.runner import loop
+from tests.helpers import ROOT, SMALL, names_used, samples_of
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[a-z]*.md"))]
 SAMPLED = [path for path in PAGES if "```python" in path.read_text()]
@@ -41,13 +46,38 @@ def test_every_link_between_pages_and_every_picture_is_there():
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
-@pytest.mark.parametrize("name", ["how_it_works", "extending", "settings"])
+@pytest.mark.parametrize(
+    "name", ["how_it_works", "settings", "config_files", pytest.param("extending", marks=pytest.mark.slow)]
+)
 def test_samples_run(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    run_samples(tmp_path, monkeypatch, name)
+
+
+def test_samples_trace(tmp_path, monkeypatch):
+    """The same for many trainings: every part of their methods and networks is called, but nothing is compiled."""
+
+    def traced(algorithm, simulation, *, capacity):
+        arguments = (simulation.state, simulation.data, simulation.hyper)
+        _, report = jax.eval_shape(partial(round_of_cells, algorithm), *arguments)
+        reports = jax.tree.map(lambda leaf: np.ones((capacity, *leaf.shape), leaf.dtype), report)
+        programs.append(algorithm)
+        return lambda state, *_: (state, reports), True
+
+    programs = []
+    monkeypatch.setattr(loop, "compiled", traced)
+    run_samples(tmp_path, monkeypatch, "extending")
+    assert {algorithm.method.name for algorithm in programs} >= {"my_fixmatch", "median", "rscfed"}
+
+
+def run_samples(here, monkeypatch, name):
+    """Saves the files of a page and types its session, with a network that compiles quickly."""
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)
     files, session = samples_of(ROOT / "docs" / f"{name}.md")
     for file, text in files.items():
-        (tmp_path / file).write_text(text)
+        (here / file).write_text(text)
+    if name == "how_it_works":
+        session = session.replace("rj.Config(", f"rj.Config(model={SMALL['model']!r}, ")
     exec(session, {})
 
 

@@ -20,7 +20,7 @@ from tests.helpers import ROOT, run, samples_of
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("[a-z]*.md"))]
-SHORTER = 20  # so many times fewer rounds when the commands really run
+SHORTER = 20  # factor by which rounds are reduced when the commands really run
 PARSERS = next(iter(_parser()._subparsers._group_actions)).choices
 
 

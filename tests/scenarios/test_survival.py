@@ -52,7 +52,7 @@ rj.train(rj.Config(**settings), out=out, resume=True, stop=stop)
 @pytest.mark.parametrize(
     "kills",
     [
-        [(3, range(-3, -1))],  # after so many chunks of rounds; the newest checkpoint then
+        [(3, range(-3, -1))],  # stopped after this many chunks of rounds; the newest checkpoint then
         pytest.param([(3, range(-3, -1)), (8, range(6))], marks=pytest.mark.slow),
     ],
     ids=["in its warm-up", "in its warm-up and in its rounds"],

@@ -133,7 +133,7 @@ def resumed(directory, config):
 def test_other_settings_are_refused_by_name_and_some_may_change(tmp_path):
     config = Config(method="sso", rounds=10)
     directory = write_config(tmp_path / "run", config.to_dict())
-    said = f"--resume {tmp_path}/run: the run there has other settings: "
+    said = f"--resume {tmp_path}/run: the run there has different settings: "
     assert resumed(directory, config) is None
     assert resumed(directory, config.replace(rounds=11, chunk=2, devices=1, data_dir="x", checkpoint_every=3)) is None
     assert resumed(directory, config.replace(seed=4, beta=1)) == (
@@ -153,9 +153,7 @@ def test_other_data_are_refused_and_nothing_is_written(tmp_path):
     before = (tmp_path / "config.json").read_bytes()
     other = {"labels": [2], "class_counts": [[2]], "new": 3}
     with (
-        pytest.raises(
-            SettingError, match=r"--resume .*: the run there has other data: labels of partition.json differ"
-        ),
+        pytest.raises(SettingError, match=r"--resume .*: the run there has different data: labels in partition.json"),
         directory.open(Config(rounds=6), other, resume=True),
     ):
         pytest.fail("these are other data")
@@ -199,15 +197,15 @@ IDENTITY = [
         {"seed": 3},
         "the run there has the model Perceptron, given as an object: give it again (network=)",
     ),
-    ({}, {"method": "old/mine.py"}, "the run there has other settings: method was rscfed and is mine"),
+    ({}, {"method": "old/mine.py"}, "the run there has different settings: method was rscfed and is mine"),
     (
         {},
         {"method": "rscfed", "method_hash": "none"},
         "the run there has the built-in method rscfed, not a different one",
     ),
-    (FILE, FILE | {"mine_threshold": 0.5}, "other settings: mine_threshold was 0.95 and is 0.5"),
-    (OBJECT, OBJECT | {"mine_threshold": 0.5}, "other settings: mine_threshold was None and is 0.5"),
-    (OBJECT | {"mine_threshold": 0.5}, OBJECT, "other settings: mine_threshold was 0.5 and is None"),
+    (FILE, FILE | {"mine_threshold": 0.5}, "different settings: mine_threshold was 0.95 and is 0.5"),
+    (OBJECT, OBJECT | {"mine_threshold": 0.5}, "different settings: mine_threshold was None and is 0.5"),
+    (OBJECT | {"mine_threshold": 0.5}, OBJECT, "different settings: mine_threshold was 0.5 and is None"),
 ]
 
 
@@ -339,13 +337,13 @@ WRONG_LINES = {
     '{"round": 1' + "0" * 30 + ', "accuracy": 0.5}': "has no round",
     '{"round": 1}': "has no accuracy",
     '{"round": 1, "accuracy": NaN}': "has no accuracy",
-    '{"round": 1, "accuracy": "high"}': 'has accuracy "high", which is not a number of a run',
+    '{"round": 1, "accuracy": "high"}': 'has accuracy "high", which must be a finite number',
     LINE + ', "auc": Infinity}': "has auc Infinity",
     LINE + ', "recall": false}': "has recall false",
     LINE + ', "bytes_up": ' + "9" * 400 + "}": "has bytes_up 9999",
-    LINE + ', "client_weights": [1]}': "has client_weights that are not by client",
-    LINE + ', "client_weights": {"x": 1}}': "has client_weights that are not by client",
-    LINE + ', "client_weights": {"' + "1" * 5000 + '": 1}}': "has client_weights that are not by client",
+    LINE + ', "client_weights": [1]}': "has client_weights that do not name clients",
+    LINE + ', "client_weights": {"x": 1}}': "has client_weights that do not name clients",
+    LINE + ', "client_weights": {"' + "1" * 5000 + '": 1}}': "has client_weights that do not name clients",
     LINE + ', "client_weights": {"1": "x"}}': 'has 1 "x"',
 }
 

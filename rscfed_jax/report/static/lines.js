@@ -40,7 +40,7 @@ function drawLines(canvas, lines, hidden, { x: xName, metric, names }) {
   for (const { number, points } of banded) {
     const there = points.map((p) => at(p, p.mean + p.deviation));
     const back = points.map((p) => at(p, p.mean - p.deviation)).reverse();
-    const opacity = Math.max(0.06, Math.min(0.16, 0.9 / banded.length)).toFixed(3);
+    const opacity = Math.max(0.03, Math.min(0.16, 0.5 / banded.length)).toFixed(3);
     svg.append(element("path", { class: "band", "data-line": number, fill: lineStyle(number).stroke, style: `opacity: ${opacity}`, d: `M${[...there, ...back].join("L")}Z` }));
   }
   for (const { number, points } of shown) {
