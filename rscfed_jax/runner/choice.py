@@ -15,10 +15,11 @@ from rscfed_jax.config import Config
 from rscfed_jax.core.client_axis import LARGEST_AUTO_CHUNK
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.runner import race
-from rscfed_jax.runner.build import Objects, Simulation, slots_of_a_device, tree_bytes
+from rscfed_jax.runner.build import NO_OBJECTS, Objects, Simulation, slots_of_a_device, tree_bytes
 from rscfed_jax.runner.compiled import compiled
-from rscfed_jax.runner.fit import fit, usable
+from rscfed_jax.runner.fit import client_bytes, fit, usable
 from rscfed_jax.runner.processes import as_letters, from_the_first, is_first
+from rscfed_jax.runner.step_cost import Parts, saved_bytes
 
 GIB = 2**30
 
@@ -111,7 +112,13 @@ def _fastest(
 
 
 def choose_chunk(
-    simulation: Simulation, config: Config, *, capacity: int, stored: dict[str, Any], device: jax.Device
+    simulation: Simulation,
+    config: Config,
+    *,
+    capacity: int,
+    stored: dict[str, Any],
+    device: jax.Device,
+    objects: Objects = NO_OBJECTS,
 ) -> tuple[Simulation, Choice, int]:
     """The simulation with as many clients at once as its device has memory for, and compilations that this took.
 
@@ -137,12 +144,18 @@ def choose_chunk(
         chunked = with_chunk(simulation, chunk)
         return compiled(chunked.algorithm, chunked, capacity=capacity)[0]
 
+    state, data = simulation.state, simulation.data
+    model = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), state.model)
+    parts, classes = Parts(simulation.algorithm, model), data.class_counts.shape[-1]
     fitted = fit(
         compile_,
+        slots=slots,
         largest=min(slots, LARGEST_AUTO_CHUNK),
         budget=usable(limit, device.platform),
+        each=client_bytes(saved_bytes(config, classes, parts, objects, conv=form or config.conv), device.platform),
+        fixed=tree_bytes(data) + tree_bytes(state) // axis.devices,
         resident=tree_bytes(simulation.test),
-        constant=slots * tree_bytes(simulation.state.model) // len(simulation.state.round),
+        constant=slots * tree_bytes(model),
         only=None if config.chunk == "auto" else chunk,
     )
     known = unknown._replace(chunk=fitted.chunk, memory_gib=fitted.need.total / GIB, limit_gib=limit / GIB)

@@ -21,9 +21,9 @@ from rscfed_jax.core.program import init_cells, run_cells
 from rscfed_jax.core.types import OF_A_CELL, FederatedData, State
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, slots_of_a_device, tree_bytes
-from rscfed_jax.runner.fit import Fitted, fit, usable
+from rscfed_jax.runner.fit import Fitted, client_bytes, fit, usable
 from rscfed_jax.runner.moved_bytes import moved_bytes
-from rscfed_jax.runner.step_cost import Parts, local_step
+from rscfed_jax.runner.step_cost import Parts, local_step, saved_bytes
 from rscfed_jax.runner.targets import TARGETS
 
 GPUS = Path(__file__).parent / "gpus"
@@ -133,10 +133,15 @@ def compile_round(
         lowered = run_cells.lower(chunked, state, data, hyper, rounds, capacity=1)
         return axis.compile(lowered, platform=target.platform)
 
+    form = "plain" if config.conv == "auto" else config.conv
+    saved = saved_bytes(config, shapes.classes, Parts(algorithm, model), objects, conv=form)
     return fit(
         compile_,
+        slots=slots,
         largest=min(slots, LARGEST_AUTO_CHUNK),
         budget=usable(target.limit, target.platform),
+        each=client_bytes(saved, target.platform),
+        fixed=tree_bytes(data) + tree_bytes(state) // devices,
         resident=shapes.test * config.image_size**2 * 4,
         constant=slots * tree_bytes(model),
         only=None if config.chunk == "auto" else min(int(config.chunk), slots),

@@ -62,10 +62,17 @@ def batch_size(config: Config, method: Method) -> int:
     return kind.labeled + kind.unlabeled if isinstance(kind, Separate) else config.batch_size
 
 
-def local_step(
-    config: Config, classes: int, parts: Parts, objects: Objects, *, conv: str = "plain"
-) -> tuple[Callable[..., Any], tuple]:
-    """One local step as a function, with convolutions of this form, and arguments like those it has in training."""
+class Given(NamedTuple):
+    """A local step that is not taken yet."""
+
+    algorithm: Algorithm
+    hyper: Hyper
+    see: Callable[[Any, Batch], Step]  # what the objective sees, from the model and the batch
+    arguments: tuple  # model, client and batch, like those of training
+
+
+def given_step(config: Config, classes: int, parts: Parts, objects: Objects, *, conv: str = "plain") -> Given:
+    """What a local step works on, with convolutions of this form."""
     network = objects.network_of(config, classes, conv=conv)
     method = parts.algorithm.method
     size = batch_size(config, method)
@@ -80,7 +87,7 @@ def local_step(
         batch = batch._replace(partner=batch)
     client = init_client(model, hyper, with_teacher=algorithm.with_teacher)
 
-    def step(model: Any, client: Any, batch: Batch) -> Any:
+    def see(model: Any, batch: Batch) -> Step:
         now = Step(
             key=jax.random.key(0),
             batch=batch,
@@ -95,9 +102,40 @@ def local_step(
         )
         if method.prepare is not None:  # each sample is asked about once in an epoch, as it is trained on once
             now = now._replace(statistics=method.prepare(network, now, hyper).statistics)
-        return train_step(algorithm, model, client, now, hyper.lr_labeled, hyper)
+        return now
 
-    return step, (model, client, batch)
+    return Given(algorithm, hyper, see, (model, client, batch))
+
+
+def local_step(
+    config: Config, classes: int, parts: Parts, objects: Objects, *, conv: str = "plain"
+) -> tuple[Callable[..., Any], tuple]:
+    """One local step as a function, with convolutions of this form, and arguments like those it has in training."""
+    algorithm, hyper, see, arguments = given_step(config, classes, parts, objects, conv=conv)
+
+    def step(model: Any, client: Any, batch: Batch) -> Any:
+        return train_step(algorithm, model, client, see(model, batch), hyper.lr_labeled, hyper)
+
+    return step, arguments
+
+
+def saved_bytes(config: Config, classes: int, parts: Parts, objects: Objects, *, conv: str = "plain") -> int:
+    """Bytes that the forward pass of a client's step saves for its backward pass, as it is written down.
+
+    A compiler computes some of it again instead. Nothing is compiled or computed here.
+    """
+    algorithm, hyper, see, arguments = given_step(config, classes, parts, objects, conv=conv)
+
+    def backward(model: Any, client: Any, batch: Batch) -> Any:
+        now = see(model, batch)
+        now = now._replace(teacher=client.teacher) if algorithm.with_teacher else now
+
+        def loss(params: Any) -> Any:
+            return algorithm.method.objective(algorithm.network, {**model, "params": params}, now, hyper)[0]
+
+        return jax.tree.leaves(jax.vjp(loss, model["params"])[1])
+
+    return tree_bytes(jax.eval_shape(backward, *arguments))
 
 
 def measure_step(config: Config, classes: int, parts: Parts, *, objects: Objects = NO_OBJECTS) -> StepCost:

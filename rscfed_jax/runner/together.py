@@ -45,7 +45,9 @@ def run_together(
         conv=conv,
         working_sets_of=None if place == "device" else capacity,
     )
-    simulation, choice, tried = choose_chunk(simulation, config, capacity=capacity, stored=stored, device=device)
+    simulation, choice, tried = choose_chunk(
+        simulation, config, capacity=capacity, stored=stored, device=device, objects=objects
+    )
     seconds = time.perf_counter() - began if tried else 0.0
     with ExitStack() as held:
         for experiment in experiments:
