@@ -171,12 +171,17 @@ class Process:
         return self.code is not None
 
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False, *, often: float = 0.01) -> bool:
-        """Waits for its end, or until something else is so, or for so long; returns whether one of both came."""
-        last = time.monotonic() + seconds
+        """Waits for its end, or until something else is so, or for so long; returns whether one of both came.
+
+        Time in which this process was stopped itself does not count.
+        """
+        now = time.monotonic()
         while not self.ended() and not until():
-            if time.monotonic() > last:
+            if seconds <= 0:
                 return False
             time.sleep(often)
+            before, now = now, time.monotonic()
+            seconds -= min(now - before, 1.0)
         return True
 
     def kill(self) -> None:
