@@ -151,6 +151,20 @@ def numbers_of(out: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]
 
 
+class Awake:
+    """A clock that stands still while this process is stopped, as the runs may be then as well."""
+
+    def __init__(self) -> None:
+        self.seconds, self._last = 0.0, time.monotonic()
+
+    def after(self, pause: float) -> float:
+        """Its time after a pause."""
+        time.sleep(pause)
+        before, self._last = self._last, time.monotonic()
+        self.seconds += min(self._last - before, 1.0)
+        return self.seconds
+
+
 @contextlib.contextmanager
 def started(hosts: Hosts, out: Path, fault: Fault) -> Iterator[list[Host]]:
     """The processes of a run, which do not outlive the `with` block."""
@@ -166,29 +180,26 @@ def started(hosts: Hosts, out: Path, fault: Fault) -> Iterator[list[Host]]:
 def try_fault(hosts: Hosts, out: Path, fault: Fault, *, patience: float = 900) -> dict[str, Any]:
     """Lets a fault come to a run, and says what the run did and how long it took from then to its end."""
     hosts.set_link(*fault.link)
-    began = time.monotonic()
+    awake = Awake()
     with started(hosts, out, fault) as both:
         processes = [host.process for host in both]
         while rounds_done(out) < 4 and all(each.poll() is None for each in processes):
-            if time.monotonic() - began > patience:
+            if awake.after(0.02) > patience:
                 raise TimeoutError(f"no rounds after {patience} s: {both[0].said.read_text()[-500:]}")
-            time.sleep(0.02)
-        at = time.monotonic()
+        awake = Awake()
         if fault.killed is not None:
             processes[fault.killed].send_signal(signal.SIGKILL)
         if fault.cut:
             hosts.set_link(0, 1.0)
-            until = at + min(fault.cut, patience)
-            while time.monotonic() < until and any(each.poll() is None for each in processes):
-                time.sleep(0.05)
+            while awake.after(0.05) < min(fault.cut, patience) and any(each.poll() is None for each in processes):
+                pass
             hosts.set_link(*fault.link)
-        while any(each.poll() is None for each in processes) and time.monotonic() < at + patience:
-            time.sleep(0.05)
-        seconds = time.monotonic() - at
+        while any(each.poll() is None for each in processes) and awake.after(0.05) < patience:
+            pass
         codes = [each.poll() for each in processes]
         said = [host.said.read_text().strip() for host in both]
     hosts.set_link(DELAY, 0.0)
-    return {"codes": codes, "seconds": round(seconds, 1), "said": said, "rounds": rounds_done(out) * 2 - 2}
+    return {"codes": codes, "seconds": round(awake.seconds, 1), "said": said, "rounds": rounds_done(out) * 2 - 2}
 
 
 def all_faults(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:

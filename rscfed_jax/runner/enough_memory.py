@@ -55,9 +55,9 @@ def check_memory(
             advice = "use fewer --labeled-clients" + (" or no --warmup-rounds" if config.warmup_rounds else "")
         raise SettingError("population", place, f"{reason}, and there are {room}; {advice}")
     if place == "host":
-        needed = _kept_bytes(experiments[0], objects)
-        if needed > (room := room_left()).bytes:
-            reason = f"the clients that are drawn keep {needed / GIB:.2f} GiB on the host, and there are {room}"
+        kept = _kept_bytes(experiments[0], objects)
+        if kept > (room := room_left()).bytes:
+            reason = f"the clients that are drawn keep {kept / GIB:.2f} GiB on the host, and there are {room}"
             raise SettingError("population", place, f"{reason}; use disk")
 
 

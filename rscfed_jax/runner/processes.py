@@ -120,7 +120,7 @@ def _speak_from_this_host() -> None:
         return
     host = own_address(coordinator, first=process == 0)
     if host is not None:
-        xla_bridge._jax.make_gloo_tcp_collectives = functools.partial(make, hostname=host)  # type: ignore[attr-defined]
+        xla_bridge._jax.make_gloo_tcp_collectives = functools.partial(make, hostname=host)
 
 
 def own_address(coordinator: str, *, first: bool) -> str | None:
