@@ -131,10 +131,11 @@ def own_address(coordinator: str, *, first: bool) -> str | None:
     host, _, port = coordinator.rpartition(":")
     try:
         kind, _, _, _, there = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        if first:
-            return str(there[0])
         with socket.socket(kind, socket.SOCK_DGRAM) as unsent:
-            unsent.connect(there)  # sends nothing, but chooses the way
+            if first:
+                unsent.bind((there[0], 0))  # fails for an address that leads here from elsewhere alone
+            else:
+                unsent.connect(there)  # sends nothing, but chooses the way
             return str(unsent.getsockname()[0])
     except (OSError, UnicodeError, ValueError):
         return None

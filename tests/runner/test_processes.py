@@ -176,6 +176,7 @@ def test_a_host_is_known_by_the_address_that_leads_to_the_coordinator():
     assert processes.own_address("127.0.0.1:80", first=False) == "127.0.0.1"
     assert processes.own_address("[::1]:80", first=True) == "::1"
     assert processes.own_address("a..b:80", first=False) is None
+    assert processes.own_address("192.0.2.1:80", first=True) is None  # of no machine: it leads here from elsewhere
 
 
 def test_a_process_is_silent_only_while_this_one_is_awake_and_hears_nothing():
