@@ -22,6 +22,7 @@ from rscfed_jax.data.load import dataset_of
 from rscfed_jax.report.tables import as_console, percent
 from rscfed_jax.runner import grid as grids
 from rscfed_jax.runner import table as tables
+from rscfed_jax.runner.memory import check_address_space, is_out_of_memory
 from rscfed_jax.runner.processes import ONE_ENDED, Company, as_letters, from_the_first, is_first
 from rscfed_jax.runner.signals import StopSignals
 from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
@@ -38,6 +39,7 @@ LOGS = (EventLog, WandbLog, MlflowLog)
 
 def start_jax(company: Company | None = None) -> None:
     """Starts JAX, which is imported here for the first time."""
+    check_address_space()
     from rscfed_jax.runner import start
 
     start.start_jax() if company is None else start.start_jax(company)
@@ -104,13 +106,22 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
                 f"rscfed-jax {command}: error: {error}; the last checkpoint is from an earlier round", file=sys.stderr
             )
             return 3
-        except jax.errors.JaxRuntimeError as error:
-            if jax.process_count() == 1:
+        except Exception as error:
+            if is_out_of_memory(error):
+                told = f"not enough memory: {_in_a_line(error)}; with more memory, {go_on}"
+                print(f"rscfed-jax {command}: error: {told}", file=sys.stderr)
+                return 2
+            if not isinstance(error, jax.errors.JaxRuntimeError) or jax.process_count() == 1:
                 raise
-            reason = " ".join(str(error).split())[:200]
+            reason = _in_a_line(error)
             print(f"rscfed-jax {command}: error: another process of this run has ended: {reason}", file=sys.stderr)
             return ONE_ENDED
     return 0
+
+
+def _in_a_line(error: Exception) -> str:
+    """What an error says, shortened."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:

@@ -16,6 +16,7 @@ from rscfed_jax.config.presets import USUAL
 from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, is_path
 from rscfed_jax.data.load import datasets_help
 from rscfed_jax.paper.tables import DECIDED, TABLES
+from rscfed_jax.runner.memory import is_out_of_memory
 from rscfed_jax.runner.processes import leave
 from rscfed_jax.runner.targets import TARGETS
 
@@ -34,8 +35,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code.
 
-    0: done. 2: a wrong setting, or a file that cannot be read or written. 3: the global model is no longer finite.
-    4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM. 141: nobody read the result.
+    0: done. 2: a wrong setting, a file that cannot be read or written, or not enough memory. 3: the global model is no
+    longer finite. 4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM. 141: nobody read
+    the result.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
@@ -69,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"rscfed-jax {arguments.command}: stopped", file=sys.stderr)
         return leave(130)
-    except Exception:
+    except Exception as error:
+        if is_out_of_memory(error):
+            print(f"rscfed-jax {arguments.command}: error: not enough memory: {error}", file=sys.stderr)
+            return leave(2)
         traceback.print_exc()
         return leave(1)
 

@@ -53,6 +53,12 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         raise
 
 
+def remove_parts(folder: Path) -> None:
+    """Removes what processes left in a folder that were killed while they wrote a file."""
+    for left in folder.glob(".*.part"):
+        left.unlink(missing_ok=True)
+
+
 def write_json(path: str | Path, content: dict[str, Any]) -> None:
     """Writes a JSON file as a whole, a line for each key."""
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]

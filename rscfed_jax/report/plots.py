@@ -4,6 +4,7 @@ Each figure is drawn by one `draw_` function on given axes; the `plot_` function
 poster.py puts several into one picture.
 """
 
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from rscfed_jax.config.files import write_whole
 from rscfed_jax.config.registry import metrics
 from rscfed_jax.report.seeds import CURVES, in_a_sentence
 from rscfed_jax.report.tables import as_text
@@ -221,9 +223,15 @@ def plot_heatmap(
 
 
 def save(figure: Figure, file: str | Path | IO[bytes], *, dpi: int = 150) -> None:
-    """Writes a figure without a window system; a file object gets a PNG."""
+    """Writes a figure without a window system; a file object gets a PNG, a path the whole picture or nothing."""
     FigureCanvasAgg(figure)
-    figure.savefig(file, dpi=dpi)
+    if not isinstance(file, str | Path):
+        figure.savefig(file, dpi=dpi)
+        return
+    path = Path(file) if Path(file).suffix else Path(f"{file}.png")
+    content = io.BytesIO()
+    figure.savefig(content, dpi=dpi, format=path.suffix[1:])
+    write_whole(path, content.getvalue())
 
 
 def _test(metric: str) -> str:

@@ -1,6 +1,5 @@
 """Where the clients of an experiment are while no round trains them: on the devices, on the host or on disk."""
 
-import os
 from collections.abc import Sequence
 
 import jax
@@ -12,6 +11,7 @@ from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.choice import memory_limit
 from rscfed_jax.runner.estimate import image_bytes
 from rscfed_jax.runner.experiment import Experiment
+from rscfed_jax.runner.memory import memory_of_the_host
 from rscfed_jax.runner.step_cost import Parts
 
 DEVICE_SHARE, HOST_SHARE = 0.5, 0.25  # of the memory that data and states of all clients may take
@@ -56,8 +56,3 @@ def why_on_devices(experiments: Sequence[Experiment], method: Method) -> str | N
     if isinstance(method.sample, AllClients | UnlabeledClients):
         return f"the method {method.name} trains all clients in every round, not subsets (--sampling subsets)"
     return f"the method {method.name} draws clients by a rule of its own"
-
-
-def memory_of_the_host() -> float:
-    """Bytes of memory that this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -20,6 +20,7 @@ from rscfed_jax.data.federation import Federation
 from rscfed_jax.report.tables import as_console
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, tree_bytes
 from rscfed_jax.runner.holdings import holdings
+from rscfed_jax.runner.memory import room_left
 from rscfed_jax.runner.step_cost import Parts, StepCost, measure_step, step_flops
 
 CLIENT_COUNTS = (10, 50, 500, 10_000)
@@ -177,8 +178,11 @@ def as_lines(
         f"chunk: most clients at once in {_size(memory)}; "
         + ("hours: give --flops" if flops is None else f"hours: {config.rounds} rounds at {flops:.3g} FLOP/s")
     )
+    room = room_left()
+    yield f"a run on this machine may take {room}"
     yield json.dumps(
         {
+            "room_bytes": room.bytes if room.bytes < float("inf") else None,
             "parameters": parameters,
             "model_bytes": tree_bytes(model),
             "client_bytes": kept,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rscfed_jax.config import SETTINGS, Config, Setting, SettingError, changed
-from rscfed_jax.config.files import write_json, write_whole
+from rscfed_jax.config.files import remove_parts, write_json, write_whole
 from rscfed_jax.config.registry import known_settings, metrics
 from rscfed_jax.report.seeds import moments
 from rscfed_jax.report.tables import as_csv, as_markdown, as_text, percent, seeds_as_text
@@ -161,6 +161,7 @@ def _summary(settings: dict[str, Any], summaries: Sequence[dict[str, Any] | None
 def write_result(result: GridResult, out: Path, *, programs: int) -> None:
     """Writes the tables, and a heat map where two settings vary."""
     with RunDirectory(out).refusing():
+        remove_parts(out)
         write_whole(out / "grid.csv", as_csv(result.rows))
         write_whole(out / "summary.csv", as_csv(result.summary))
         write_whole(out / "summary.md", as_markdown(summary_lines(result)))

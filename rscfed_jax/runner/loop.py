@@ -268,10 +268,10 @@ class Loop:
             elif directory is not None:
                 with directory.refusing():
                     directory.diverged.unlink(missing_ok=True)
-                    write_json(directory.summary, summary)
                     plot_curves({config.method: history.records}, directory.curve)
                     if "pseudo_labels" in summary:
                         plot_pseudo_labels({config.method: history.records}, directory.pseudo_labels)
+                    write_json(directory.summary, summary)  # the last: a run that has it is finished
             model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
             results[number] = Result(
                 config, history.records, summary, model, history.best_model, confusions[number], simulation, number

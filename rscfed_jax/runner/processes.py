@@ -3,6 +3,8 @@
 JAX is imported when it is needed, so that flags are checked at once.
 """
 
+import functools
+import itertools
 import json
 import os
 import socket
@@ -16,6 +18,8 @@ import numpy as np
 from rscfed_jax.config import SettingError
 
 PATIENCE = 60  # seconds in which all processes must have come, and after which a silent one is taken for dead
+JAX_PATIENCE = 5 * PATIENCE  # after which JAX takes one for dead: it ends the process with an abort, so we are quicker
+BEAT = 2.0  # seconds between two signs of life
 MOST_PROCESSES = 100_000
 # Variables in which a scheduler says how many processes it has started, and which one this is.
 SCHEDULERS = (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
@@ -86,13 +90,112 @@ def connect(company: Company) -> None:
     alarm = threading.Timer(PATIENCE, _give_up, [missing])
     alarm.start()
     try:
-        jax.distributed.initialize(**flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=PATIENCE)
+        jax.distributed.initialize(
+            **flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=JAX_PATIENCE
+        )
     except (RuntimeError, ValueError) as error:
         raise SettingError(
             "coordinator", named, f"the processes could not connect: {str(error).splitlines()[0]}"
         ) from None
     finally:
         alarm.cancel()
+    _speak_from_this_host()
+    _watch_the_others()
+
+
+def _speak_from_this_host() -> None:
+    """Tells the other processes an address of this host at which the coordinator's network reaches it.
+
+    On CPU, JAX tells the address that the host's own name has, which many systems resolve to that of the loopback. It
+    has no public setting for it; where these parts of it are not as expected, it stays so.
+    """
+    try:
+        from jax._src import distributed, xla_bridge
+
+        make: Any = xla_bridge._jax.make_gloo_tcp_collectives
+        coordinator, process = distributed.global_state.coordinator_address, distributed.global_state.process_id
+    except (ImportError, AttributeError):
+        return
+    if coordinator is None:
+        return
+    host = own_address(coordinator, first=process == 0)
+    if host is not None:
+        xla_bridge._jax.make_gloo_tcp_collectives = functools.partial(make, hostname=host)
+
+
+def own_address(coordinator: str, *, first: bool) -> str | None:
+    """The address of this host as the network of the coordinator sees it; None if it cannot be told.
+
+    `first`: this is the coordinator itself.
+    """
+    host, _, port = coordinator.rpartition(":")
+    try:
+        kind, _, _, _, there = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as unsent:
+            if first:
+                unsent.bind((there[0], 0))  # fails for an address that leads here from elsewhere alone
+            else:
+                unsent.connect(there)  # sends nothing, but chooses the way
+            return str(unsent.getsockname()[0])
+    except (OSError, UnicodeError, ValueError):
+        return None
+
+
+def _watch_the_others() -> None:
+    """Ends this process in a line when another has given no sign of life for too long, as behind a broken link.
+
+    JAX would notice too, but abort the process.
+    """
+    try:
+        from jax._src import distributed
+
+        client: Any = distributed.global_state.client
+        process, number = distributed.global_state.process_id, distributed.global_state.num_processes
+        beat, others = client.key_value_set, client.key_value_try_get
+    except (ImportError, AttributeError):
+        return
+    seen = Signs(number, process)
+
+    def exchange() -> None:
+        for count in itertools.count():
+            try:
+                beat(f"rscfed_jax/alive/{process}", str(count), allow_overwrite=True)
+                for other in range(number):
+                    # The first hears of all; the others hear of the first, who would end for all.
+                    if other != process and 0 in (other, process):
+                        seen.note(other, others(f"rscfed_jax/alive/{other}"))
+            except Exception:  # the coordinator is away, or the other has not begun
+                pass
+            time.sleep(BEAT)
+
+    def judge() -> None:
+        while (silent := seen.pass_time(BEAT)) is None:
+            time.sleep(BEAT)
+        reason = f"process {silent} has given no sign of life for {PATIENCE} s"
+        print(f"rscfed-jax: error: another process of this run has ended: {reason}", file=sys.stderr, flush=True)
+        os._exit(ONE_ENDED)
+
+    for work in (exchange, judge):
+        threading.Thread(target=work, daemon=True).start()
+
+
+class Signs:
+    """How long each of the other processes has given no sign of life, in seconds in which this one was awake."""
+
+    def __init__(self, number: int, process: int):
+        self._last: dict[int, str] = {}
+        self._silent = {other: 0.0 for other in range(number) if other != process and 0 in (other, process)}
+
+    def note(self, other: int, sign: str) -> None:
+        """Takes in what another process said last."""
+        if self._last.get(other) != sign:
+            self._last[other], self._silent[other] = sign, 0.0
+
+    def pass_time(self, seconds: float) -> int | None:
+        """Lets time pass, and names a process that has been silent for too long."""
+        for other in self._silent:
+            self._silent[other] += seconds
+        return next((other for other, silent in self._silent.items() if silent > PATIENCE), None)
 
 
 def _give_up(error: SettingError) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rscfed_jax.config import SETTINGS, SettingError
-from rscfed_jax.config.files import write_whole
+from rscfed_jax.config.files import remove_parts, write_whole
 from rscfed_jax.config.registry import METHODS, metrics
 from rscfed_jax.paper.tables import Row, decided_by, find, rows_of
 from rscfed_jax.report.seeds import Moments, moments
@@ -188,6 +188,7 @@ def write_table(table: str, rows: Sequence[TableRow], *, seeds: int, out: str | 
     )
     title, out = published.title, Path(out)
     with RunDirectory(out).refusing():
+        remove_parts(out)
         write_whole(out / "table.md", f"# {title}\n\n{facts}\n\n{as_markdown(lines)}")
         write_whole(out / "table.csv", as_csv(as_full_rows(results)))
         plot_curves({row.name: _mean_curve(cells) for row, cells in rows}, out / "curves.png")

@@ -9,6 +9,7 @@ from rscfed_jax.runner.build import NO_OBJECTS, Objects, build_cells
 from rscfed_jax.runner.choice import choose_chunk, choose_form, of_the_same_device, this_device, told_to_all
 from rscfed_jax.runner.choose_population import choose_population
 from rscfed_jax.runner.client_states import ClientStates
+from rscfed_jax.runner.enough_memory import check_memory
 from rscfed_jax.runner.experiment import Experiment
 from rscfed_jax.runner.loop import ROUNDS_PER_CALL, Loop
 from rscfed_jax.runner.progress import RunProgress
@@ -36,6 +37,7 @@ def run_together(
     conv = choose_form(config, federation, objects=objects, stored=stored, say=shown.say, device=device)
     capacity = min(config.eval_every, ROUNDS_PER_CALL)
     place = choose_population(experiments, objects=objects, device=device, capacity=capacity)
+    check_memory(experiments, place, objects=objects, device=device, capacity=capacity)
     # Before the directories are taken: a model or network that does not fit leaves nothing behind.
     simulation = build_cells(
         [experiment.config for experiment in experiments],

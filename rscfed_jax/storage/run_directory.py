@@ -10,7 +10,7 @@ from typing import Any
 
 from rscfed_jax.config import HASHES, RECORD, SETTINGS, Config, SettingError
 from rscfed_jax.config.documents import parse_json
-from rscfed_jax.config.files import read_bounded, write_json, write_whole
+from rscfed_jax.config.files import read_bounded, remove_parts, write_json, write_whole
 from rscfed_jax.config.limits import OverLimitError
 from rscfed_jax.config.registry import METHODS, NO_FILE, is_path
 from rscfed_jax.storage.checkpoint import round_of, rounds_in
@@ -116,8 +116,7 @@ class RunDirectory:
             with self.refusing():
                 self.path.mkdir(parents=True, exist_ok=True)
                 held.enter_context(self._locked())
-                for left in self.path.glob(".*.part"):  # by a process that was killed while it wrote a file
-                    left.unlink()
+                remove_parts(self.path)
                 # Another run may have come and gone since the first check.
                 self._check(config, resume=resume)
                 self._check_same_data(partition)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rscfed_jax.config.files import cache_folder, write_json, write_whole
+from rscfed_jax.config.files import cache_folder, remove_parts, write_json, write_whole
 
 
 def test_a_file_has_its_content_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -44,3 +44,10 @@ def test_what_can_be_made_again_lies_in_the_users_cache(monkeypatch):
     assert cache_folder("programs") == Path("/somewhere/rscfed_jax/programs")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert cache_folder("programs") == Path.home() / ".cache/rscfed_jax/programs"
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    for name in (".grid.csv.12.part", ".lock", "grid.csv", "a.part"):
+        (tmp_path / name).touch()
+    remove_parts(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "a.part", "grid.csv"]

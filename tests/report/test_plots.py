@@ -1,5 +1,7 @@
 """Figures of small and large federations."""
 
+import os
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -137,3 +139,18 @@ def test_confusion_matrices(tmp_path, classes, names):
     plot_confusion(counts, tmp_path / "c.png", class_names=names)
     assert (tmp_path / "c.png").stat().st_size > 3_000
     assert "<!-- nan" not in (tmp_path / "c.svg").read_text()
+
+
+def test_a_picture_is_there_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
+    runs = {"a": [{"round": r, "accuracy": r / 9, "auc": 0.5} for r in range(3)]}
+    plot_curves(runs, tmp_path / "curve.png")
+    before = (tmp_path / "curve.png").read_bytes()
+
+    def fail(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        plot_curves(runs, tmp_path / "curve.png", title="Another")
+    assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
+    assert (tmp_path / "curve.png").read_bytes() == before

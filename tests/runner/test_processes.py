@@ -169,3 +169,22 @@ def test_a_killed_process_ends_the_other_in_a_line(tmp_path, killed):
     assert codes[1 - killed] == processes.ONE_ENDED
     assert time.monotonic() - began < 100
     assert "another process of this run has ended" in said[1 - killed].splitlines()[-1]
+
+
+def test_a_host_is_known_by_the_address_that_leads_to_the_coordinator():
+    assert processes.own_address("127.0.0.1:80", first=True) == "127.0.0.1"
+    assert processes.own_address("127.0.0.1:80", first=False) == "127.0.0.1"
+    assert processes.own_address("[::1]:80", first=True) == "::1"
+    assert processes.own_address("a..b:80", first=False) is None
+    assert processes.own_address("192.0.2.1:80", first=True) is None  # of no machine: it leads here from elsewhere
+
+
+def test_a_process_is_silent_only_while_this_one_is_awake_and_hears_nothing():
+    first, second = processes.Signs(3, 0), processes.Signs(3, 1)
+    for _ in range(processes.PATIENCE // 10):
+        first.note(1, "same")
+        assert first.pass_time(10) is None
+    first.note(2, "new")
+    assert first.pass_time(10) == 1
+    assert second.pass_time(processes.PATIENCE) is None
+    assert second.pass_time(1) == 0  # of the third it knows nothing: the first would end for it
