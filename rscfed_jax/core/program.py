@@ -69,6 +69,7 @@ def _repeat_round(
     capacity: int,
     drawn: Array | None = None,
 ) -> tuple[State, RoundReport]:
+    step = jax.jit(step, inline=True)  # traced once, for its shapes and for the loop
     first = () if drawn is None else (drawn[0],)
     report = jax.eval_shape(step, state, data, hyper, *first)[1]
     reports = jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), report)

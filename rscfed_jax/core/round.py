@@ -31,6 +31,8 @@ from rscfed_jax.core.types import (
     Trained,
 )
 
+# Traced once for a program, wherever it is mapped, looped over or only asked for its shapes.
+_train_slot = jax.jit(train_slot, static_argnums=0, inline=True)
 FINISH = 2**31 - 1  # what the round's key is folded with for its second phase
 
 
@@ -156,7 +158,7 @@ def train_subsets(
         attacks = attackers.at[rows].get(mode="fill", fill_value=False)
         slot = Slot(ids, rows, subset, answers, attacks)
         trained, clients = algorithm.axis.run(
-            partial(train_slot, algorithm), work, slot, clients, (broadcast, data, hyper)
+            partial(_train_slot, algorithm), work, slot, clients, (broadcast, data, hyper)
         )
         return clients, trained
 
