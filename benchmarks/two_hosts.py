@@ -147,7 +147,8 @@ def rounds_done(out: Path) -> int:
 
 def numbers_of(out: Path) -> list[dict[str, Any]]:
     """The metrics of a run, without wall-clock fields."""
-    lines = (out / "metrics.jsonl").read_text().splitlines()
+    file = out / "metrics.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
     return [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]
 
 
