@@ -3,7 +3,6 @@
 Pure functions of one client; `rscfed_jax.core.client_axis` runs many of them at once.
 """
 
-import contextlib
 from functools import partial
 
 import jax
@@ -45,8 +44,7 @@ def train_slot(
         start = model if before is None else choose(hyper.teacher_from_selection > 0, model, broadcast.initial_model)
         started = started._replace(teacher=choose(started.step == 0, start, started.teacher))
     working = jnp.where(slot.answers, slot.row, NOBODY)
-    with contextlib.nullcontext() if algorithm.precision == "default" else jax.default_matmul_precision("highest"):
-        after_model, after, told = train_client(algorithm, key, working, started, broadcast, data, hyper)
+    after_model, after, told = train_client(algorithm, key, working, started, broadcast, data, hyper)
     sent = algorithm.faults.sent(jax.random.fold_in(key, ATTACK), slot.attacks, after_model, model, hyper)
     healthy = slot.answers & all_finite(sent)
     trained = Trained(choose(healthy, sent, model), *told, healthy, slot.answers)

@@ -1,5 +1,6 @@
 """One round of a federation as a pure function: sample, train, agree, serve."""
 
+import contextlib
 import dataclasses
 from functools import partial
 from typing import Any
@@ -162,11 +163,13 @@ def train_subsets(
         )
         return clients, trained
 
-    if len(waves.rows) == 1:
-        clients, trained = wave(clients, (waves.rows[0], waves.subsets[0]))
-    else:
-        clients, trained = jax.lax.scan(wave, clients, (waves.rows, waves.subsets))
-        trained = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trained)
+    # Here and not at a client: `vmap` over clients adds products of its own.
+    with contextlib.nullcontext() if algorithm.precision == "default" else jax.default_matmul_precision("highest"):
+        if len(waves.rows) == 1:
+            clients, trained = wave(clients, (waves.rows[0], waves.subsets[0]))
+        else:
+            clients, trained = jax.lax.scan(wave, clients, (waves.rows, waves.subsets))
+            trained = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trained)
     if waves.places is not None:
         return jax.tree.map(lambda leaf: leaf[waves.places], trained), clients
     return jax.tree.map(lambda leaf: leaf.reshape(number, size, *leaf.shape[1:]), trained), clients

@@ -18,7 +18,7 @@ from rscfed_jax.core.client_axis import GRID, ClientAxis, place_data
 from rscfed_jax.core.faults import NO_FAULTS, Faults
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.optimizer import SERVER_OPTIMIZERS, ServerOptimizer
-from rscfed_jax.core.program import init_cells
+from rscfed_jax.core.program import init_cells, init_cells_on_cpu
 from rscfed_jax.core.repeat import REPEATS
 from rscfed_jax.core.round import initial_memory, place_state
 from rscfed_jax.core.sampling import LabeledClients
@@ -192,10 +192,11 @@ def build_cells(
     hypers = [Hyper.of(config) for config in configs]
     hyper = axis.place(jax.tree.map(lambda *numbers: np.array(numbers, np.float32), *hypers), GRID)
     seeds = axis.place(np.array([config.seed for config in configs], np.int32), GRID)
+    init = init_cells_on_cpu if axis.device.platform == "cpu" else init_cells
     simulation = Simulation(
         algorithm,
         warmup,
-        state=init_cells(algorithm, seeds, table.sizes.shape[1], hyper),
+        state=init(algorithm, seeds, table.sizes.shape[1], hyper),
         data=place_data(axis, table),
         test=axis.place(TestData(**test_table(dataset, image_size=config.image_size))),
         hyper=hyper,
