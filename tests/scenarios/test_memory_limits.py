@@ -76,7 +76,7 @@ def test_memory_that_runs_out_before_the_rounds_is_one_line_too(tmp_path, monkey
     [
         (1 * GIB, "not enough memory: JAX needs at least 2 GiB of address space, and `ulimit -v` allows 1.00"),
         (3 * GIB, "images and states of these clients take at least"),
-        (5 * GIB, "not enough memory: Unable to allocate"),  # in the midst of it
+        (5 * GIB, "not enough memory: Unable to allocate"),  # before the first checkpoint
     ],
 )
 def test_an_address_space_that_is_too_small_is_one_line(tmp_path, size, said):
@@ -84,7 +84,7 @@ def test_an_address_space_that_is_too_small_is_one_line(tmp_path, size, said):
     [line] = process.communicate(timeout=600)[1].splitlines()
     assert process.returncode == 2
     assert said in line
-    assert (tmp_path / "run").exists() == ("--resume` with the same flags continues it" in line)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
