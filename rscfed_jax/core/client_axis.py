@@ -227,7 +227,7 @@ class ClientAxis:
         def first_slot(slots: Slot, states: States, shared: tuple) -> tuple[Out, States]:
             return function(*jax.tree.map(lambda leaf: leaf[0, 0], (slots, states)), *of_cell(shared, 0))
 
-        like = jax.eval_shape(first_slot, slots, states, shared)
+        like = jax.eval_shape(self._on_every_device(first_slot), slots, states, shared)
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
         results = jax.tree.map(lambda leaf: jnp.zeros((cells, self.rows(number), *leaf.shape), leaf.dtype), like[0])
 
@@ -267,6 +267,13 @@ class ClientAxis:
             )
         results, states = on_device(results, states, flat, shared)
         return jax.tree.map(lambda leaf: leaf[:, :number], results), states
+
+    def _on_every_device(self, function: Callable[..., Out]) -> Callable[..., Out]:
+        """The function as a device runs it: traced so for its shapes, it is not traced again for the devices' work."""
+        if self.mesh is None:
+            return function
+        everywhere = PartitionSpec()
+        return jax.shard_map(function, mesh=self.mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
 
     def _me(self) -> Array | int:
         """The number of the device that runs this among those of its cells."""

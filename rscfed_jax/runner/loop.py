@@ -12,7 +12,6 @@ from rscfed_jax.config.files import write_json
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import place_data
 from rscfed_jax.core.metrics import Metrics, evaluate_cells
-from rscfed_jax.core.types import Array
 from rscfed_jax.report.plots import plot_curves, plot_pseudo_labels
 from rscfed_jax.runner.build import Simulation
 from rscfed_jax.runner.choice import Choice
@@ -57,6 +56,7 @@ class Loop:
         self.capacity = capacity  # rounds of one call
         self.seconds = self.compile_seconds = 0.0  # of the rounds of this process, and before them
         self.compilations = 0
+        self.evaluated: tuple[int, Any] | None = None  # a round, and what was found after it
         self.round = self.start = 0  # the last round done, and that of the checkpoint that this process resumed from
 
     def run(self) -> list[Result | None]:
@@ -204,8 +204,7 @@ class Loop:
 
     def _log(self) -> None:
         """Evaluates all models on the test set."""
-        evaluated: Any = self.axis.to_host(self._evaluate())
-        metrics, confusions = evaluated
+        metrics, confusions = self._evaluate()
         models = self.axis.to_host(self.state.model)
         sent = self.axis.to_host({"down": self.state.models_down, "up": self.state.models_up})
         for number, experiment in self._active():
@@ -220,8 +219,12 @@ class Loop:
                 experiment.directory.append_metrics(record)
             experiment.on_record(record)
 
-    def _evaluate(self) -> tuple[Metrics, Array]:
-        return evaluate_cells(self.network, self.state.model, self.simulation.test, axis=self.axis)
+    def _evaluate(self) -> tuple[Metrics, np.ndarray]:
+        """Metrics and confusion matrices of all models on the test set, on the host; the last round's are kept."""
+        if self.evaluated is None or self.evaluated[0] != self.round:
+            found: Any = evaluate_cells(self.network, self.state.model, self.simulation.test, axis=self.axis)
+            self.evaluated = (self.round, self.axis.to_host(found))
+        return self.evaluated[1]
 
     def _best_accuracy(self) -> float:
         return max((each.history.records[-1]["accuracy"] for _, each in self._active()), default=float("nan"))
@@ -248,7 +251,8 @@ class Loop:
     def _results(self, *, finished: bool, missing: list[int]) -> list[Result | None]:
         """Writes the summaries."""
         pace = self.seconds / max(self.round - self.start, 1)
-        confusions: Any = self.axis.to_host(self._evaluate()[1])
+        confusions = self._evaluate()[1]
+        models = self.axis.to_host(self.state.model)  # on the devices, a part of each would be a program of its own
         simulation = self.simulation._replace(state=self.state)
         results: list[Result | None] = [None] * len(self.experiments)
         for number, experiment in self._active():
@@ -272,7 +276,7 @@ class Loop:
                     if "pseudo_labels" in summary:
                         plot_pseudo_labels({config.method: history.records}, directory.pseudo_labels)
                     write_json(directory.summary, summary)  # the last: a run that has it is finished
-            model = jax.tree.map(lambda leaf, number=number: leaf[number], self.state.model)
+            model = jax.tree.map(lambda leaf, number=number: leaf[number], models)
             results[number] = Result(
                 config, history.records, summary, model, history.best_model, confusions[number], simulation, number
             )
