@@ -23,6 +23,7 @@ MOST_PROCESSES = 100_000
 # Variables in which a scheduler says how many processes it has started, and which one this is.
 SCHEDULERS = (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 LONGEST_NUMBER = 6
+RUNTIME_ERRORS = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")  # of XLA
 
 
 class Company(NamedTuple):
@@ -198,6 +199,14 @@ def _wait_for(coordinator: str) -> None:
                     "coordinator", coordinator, f"does not answer within {PATIENCE} s: {error}"
                 ) from None
             threading.Event().wait(0.5)  # not by a clock that can be set, as time.sleep under libfaketime
+
+
+def is_of_the_runtime(error: Exception) -> bool:
+    """Whether XLA has failed to run a program. Most calls raise its own error, but some a ValueError."""
+    import jax
+
+    status = str(error).partition(":")[0]
+    return isinstance(error, jax.errors.JaxRuntimeError) or (isinstance(error, ValueError) and status in RUNTIME_ERRORS)
 
 
 def is_first() -> bool:

@@ -195,6 +195,19 @@ def test_processes_end_in_order_while_their_watch_is_inside_a_call():
     assert codes == [0, 0], said
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (jax.errors.JaxRuntimeError("INTERNAL: broken"), True),
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection reset by peer"), True),  # as seen of multihost_utils
+        (ValueError("all arrays must have the same shape"), False),
+        (KeyError("UNKNOWN: a name"), False),
+    ],
+)
+def test_an_error_of_the_runtime_is_told_from_one_of_a_program(error, expected):
+    assert processes.is_of_the_runtime(error) is expected
+
+
 def test_a_host_is_known_by_the_address_that_leads_to_the_coordinator():
     assert processes.own_address("127.0.0.1:80", first=True) == "127.0.0.1"
     assert processes.own_address("127.0.0.1:80", first=False) == "127.0.0.1"
