@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.runner.lifeline import in_between
 from rscfed_jax.runner.signs import Watch
 
 PATIENCE = 60  # seconds in which all processes must have come
@@ -91,9 +92,10 @@ def connect(company: Company) -> None:
     alarm = threading.Timer(PATIENCE, _give_up, [missing])
     alarm.start()
     try:
-        jax.distributed.initialize(
-            **flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=JAX_PATIENCE
-        )
+        with in_between():
+            jax.distributed.initialize(
+                **flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=JAX_PATIENCE
+            )
     except (RuntimeError, ValueError) as error:
         raise SettingError(
             "coordinator", named, f"the processes could not connect: {str(error).splitlines()[0]}"

@@ -195,6 +195,16 @@ def test_processes_end_in_order_while_their_watch_is_inside_a_call():
     assert codes == [0, 0], said
 
 
+@pytest.mark.slow
+def test_the_end_of_the_coordinator_ends_a_process_that_does_something_else_in_a_line():
+    """JAX's client would abort it."""
+    codes, said = connected("os._exit(9) if process == 0 else time.sleep(100)")
+    assert codes == [9, ONE_ENDED], said
+    assert said[1].splitlines() == [
+        "rscfed-jax: error: another process of this run has ended: process 0 has given no sign of life for 5 s"
+    ]
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
