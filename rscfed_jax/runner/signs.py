@@ -56,7 +56,7 @@ class Watch:
     def end(self) -> None:
         """Waits until the first process has done everything, and all others know it.
 
-        The first one, with nothing left to do, waits for `PATIENCE` seconds at most. For the others, the watch goes on.
+        The first one, with nothing left to do, waits for `PATIENCE` seconds at most, the others while it gives signs.
         """
         self._done.set()
         self._over.wait(PATIENCE if self._process == 0 else None)
@@ -103,6 +103,9 @@ class Watch:
             self._over.wait(BEAT)
             if self._over.is_set() or (self._process == 0 and self._done.is_set()):
                 return
+        if self._done.is_set():  # nothing is left to do here, and the first's own exit code says how it ended
+            self._over.set()
+            return
         reason = f"process {silent} has given no sign of life for {PATIENCE} s"
         line = f"rscfed-jax: error: another process of this run has ended: {reason}\n"
         try:
