@@ -1,7 +1,6 @@
 """The command line: its flags, and one-line errors for wrong settings. `commands` has what the commands do."""
 
 import argparse
-import gc
 import os
 import sys
 import traceback
@@ -23,7 +22,6 @@ from rscfed_jax.runner.targets import TARGETS
 
 GROUPS_OF_DATA = ("data", "federation")
 USAGE = "%(prog)s [FLAG ...]"  # argparse would list a hundred flags before it says what the command does
-COLLECTS_AFTER = (100_000, 20, 100)  # objects, and collections of younger ones; Python's own is (700, 10, 10)
 OR_FILE = ", or a Python file of your own: docs/extending.md"
 
 
@@ -41,8 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     longer finite. 4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM. 141: nobody read
     the result.
     """
-    # Tracing makes many small objects that stay: to look through all of them again and again takes a second of a start.
-    gc.set_threshold(*COLLECTS_AFTER)
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         methods = [METHODS.find(path) for path in method_files(argv)]
