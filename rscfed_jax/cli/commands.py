@@ -23,8 +23,9 @@ from rscfed_jax.report.tables import as_console, percent
 from rscfed_jax.runner import grid as grids
 from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.memory import check_address_space, is_out_of_memory
-from rscfed_jax.runner.processes import ONE_ENDED, Company, as_letters, from_the_first, is_first
+from rscfed_jax.runner.processes import Company, as_letters, from_the_first, is_first, is_of_the_runtime
 from rscfed_jax.runner.signals import StopSignals
+from rscfed_jax.runner.signs import ONE_ENDED
 from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
 from rscfed_jax.runner.targets import TARGETS, prepare
 from rscfed_jax.storage.mlflow import MlflowLog
@@ -111,7 +112,7 @@ def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_o
                 told = f"not enough memory: {_in_a_line(error)}; with more memory, {go_on}"
                 print(f"rscfed-jax {command}: error: {told}", file=sys.stderr)
                 return 2
-            if not isinstance(error, jax.errors.JaxRuntimeError) or jax.process_count() == 1:
+            if not is_of_the_runtime(error) or jax.process_count() == 1:
                 raise
             reason = _in_a_line(error)
             print(f"rscfed-jax {command}: error: another process of this run has ended: {reason}", file=sys.stderr)

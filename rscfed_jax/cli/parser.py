@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.config_file = file_of(arguments)
         code = arguments.run(arguments)
         sys.stdout.flush()
-        return code if code == 0 else leave(code)
+        return leave(code)
     except SettingError as error:
         print(f"rscfed-jax {arguments.command}: error: {with_source(error, arguments)}", file=sys.stderr)
         return leave(2)

@@ -4,7 +4,6 @@ JAX is imported when it is needed, so that flags are checked at once.
 """
 
 import functools
-import itertools
 import json
 import os
 import socket
@@ -16,15 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.runner.lifeline import in_between
+from rscfed_jax.runner.signs import Watch
 
-PATIENCE = 60  # seconds in which all processes must have come, and after which a silent one is taken for dead
-JAX_PATIENCE = 5 * PATIENCE  # after which JAX takes one for dead: it ends the process with an abort, so we are quicker
-BEAT = 2.0  # seconds between two signs of life
+PATIENCE = 60  # seconds in which all processes must have come
+JAX_PATIENCE = 300  # after which JAX takes one for dead: it ends the process with an abort, so the watch is quicker
 MOST_PROCESSES = 100_000
 # Variables in which a scheduler says how many processes it has started, and which one this is.
 SCHEDULERS = (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 LONGEST_NUMBER = 6
-ONE_ENDED = 4  # exit code of a process whose companions have ended
+RUNTIME_ERRORS = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")  # of XLA
 
 
 class Company(NamedTuple):
@@ -70,10 +70,12 @@ class Company(NamedTuple):
 
 
 ALONE = Company()
+_watch: Watch | None = None  # over the processes that this one has joined
 
 
 def connect(company: Company) -> None:
     """Joins the other processes by JAX's own means, before JAX is used for anything else."""
+    global _watch
     import jax
 
     if company.alone or jax.distributed.is_initialized():
@@ -90,9 +92,10 @@ def connect(company: Company) -> None:
     alarm = threading.Timer(PATIENCE, _give_up, [missing])
     alarm.start()
     try:
-        jax.distributed.initialize(
-            **flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=JAX_PATIENCE
-        )
+        with in_between():
+            jax.distributed.initialize(
+                **flags, initialization_timeout=10 * PATIENCE, heartbeat_timeout_seconds=JAX_PATIENCE
+            )
     except (RuntimeError, ValueError) as error:
         raise SettingError(
             "coordinator", named, f"the processes could not connect: {str(error).splitlines()[0]}"
@@ -100,7 +103,7 @@ def connect(company: Company) -> None:
     finally:
         alarm.cancel()
     _speak_from_this_host()
-    _watch_the_others()
+    _watch = _watch_the_others()
 
 
 def _speak_from_this_host() -> None:
@@ -141,61 +144,15 @@ def own_address(coordinator: str, *, first: bool) -> str | None:
         return None
 
 
-def _watch_the_others() -> None:
-    """Ends this process in a line when another has given no sign of life for too long, as behind a broken link.
-
-    JAX would notice too, but abort the process.
-    """
+def _watch_the_others() -> Watch | None:
+    """Looks after the other processes; None where JAX's parts are not as expected."""
     try:
         from jax._src import distributed
 
-        client: Any = distributed.global_state.client
-        process, number = distributed.global_state.process_id, distributed.global_state.num_processes
-        beat, others = client.key_value_set, client.key_value_try_get
+        state: Any = distributed.global_state
+        return Watch(state.client, number=state.num_processes, process=state.process_id)
     except (ImportError, AttributeError):
-        return
-    seen = Signs(number, process)
-
-    def exchange() -> None:
-        for count in itertools.count():
-            try:
-                beat(f"rscfed_jax/alive/{process}", str(count), allow_overwrite=True)
-                for other in range(number):
-                    # The first hears of all; the others hear of the first, who would end for all.
-                    if other != process and 0 in (other, process):
-                        seen.note(other, others(f"rscfed_jax/alive/{other}"))
-            except Exception:  # the coordinator is away, or the other has not begun
-                pass
-            time.sleep(BEAT)
-
-    def judge() -> None:
-        while (silent := seen.pass_time(BEAT)) is None:
-            time.sleep(BEAT)
-        reason = f"process {silent} has given no sign of life for {PATIENCE} s"
-        print(f"rscfed-jax: error: another process of this run has ended: {reason}", file=sys.stderr, flush=True)
-        os._exit(ONE_ENDED)
-
-    for work in (exchange, judge):
-        threading.Thread(target=work, daemon=True).start()
-
-
-class Signs:
-    """How long each of the other processes has given no sign of life, in seconds in which this one was awake."""
-
-    def __init__(self, number: int, process: int):
-        self._last: dict[int, str] = {}
-        self._silent = {other: 0.0 for other in range(number) if other != process and 0 in (other, process)}
-
-    def note(self, other: int, sign: str) -> None:
-        """Takes in what another process said last."""
-        if self._last.get(other) != sign:
-            self._last[other], self._silent[other] = sign, 0.0
-
-    def pass_time(self, seconds: float) -> int | None:
-        """Lets time pass, and names a process that has been silent for too long."""
-        for other in self._silent:
-            self._silent[other] += seconds
-        return next((other for other, silent in self._silent.items() if silent > PATIENCE), None)
+        return None
 
 
 def _give_up(error: SettingError) -> None:
@@ -204,8 +161,16 @@ def _give_up(error: SettingError) -> None:
 
 
 def leave(code: int) -> int:
-    """Ends this process at once if others run with it: they must not wait for it, nor it for them."""
+    """Ends this process at once if others run with it: they must not wait for it, nor it for them.
+
+    With exit code 0 it ends when all are done. It does not return to Python's own end, which aborts a process that has
+    a thread inside a call of JAX, as our watch is most of the time on a slow network.
+    """
     if "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized():
+        if code == 0:
+            if _watch is None:
+                return code
+            _watch.end()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -235,7 +200,15 @@ def _wait_for(coordinator: str) -> None:
                 raise SettingError(
                     "coordinator", coordinator, f"does not answer within {PATIENCE} s: {error}"
                 ) from None
-            time.sleep(0.5)
+            threading.Event().wait(0.5)  # not by a clock that can be set, as time.sleep under libfaketime
+
+
+def is_of_the_runtime(error: Exception) -> bool:
+    """Whether XLA has failed to run a program. Most calls raise its own error, but some a ValueError."""
+    import jax
+
+    status = str(error).partition(":")[0]
+    return isinstance(error, jax.errors.JaxRuntimeError) or (isinstance(error, ValueError) and status in RUNTIME_ERRORS)
 
 
 def is_first() -> bool:

@@ -14,6 +14,7 @@ import pytest
 from rscfed_jax.config import SettingError
 from rscfed_jax.runner import processes
 from rscfed_jax.runner.processes import ALONE, Company
+from rscfed_jax.runner.signs import ONE_ENDED
 from tests.helpers import SMALL, flags_of, records_of
 
 GOOD = ("10.0.0.1:1234", "4", "3")
@@ -157,7 +158,7 @@ def test_a_grid_on_two_processes_begins_with_a_run_and_goes_on(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_process_ends_the_other_in_a_line(tmp_path, killed):
-    two = Two(tmp_path, "train", *BASE, "--rounds", "1000000", "--out", "two")
+    two = Two(tmp_path, "train", *BASE, "--rounds", "1000000", "--out", "two", "--quiet")
     metrics = tmp_path / "two" / "metrics.jsonl"
     until = time.monotonic() + 200
     while not (metrics.exists() and len(metrics.read_text().splitlines()) > 3) and time.monotonic() < until:
@@ -166,9 +167,55 @@ def test_a_killed_process_ends_the_other_in_a_line(tmp_path, killed):
     began = time.monotonic()
     codes, said = two.end()
     assert codes[killed] == -signal.SIGKILL
-    assert codes[1 - killed] == processes.ONE_ENDED
+    assert codes[1 - killed] == ONE_ENDED
     assert time.monotonic() - began < 100
-    assert "another process of this run has ended" in said[1 - killed].splitlines()[-1]
+    (line,) = said[1 - killed].splitlines()
+    assert "another process of this run has ended" in line
+
+
+def connected(work):
+    """Exit codes and stderr of two processes that connect, signal each other all the time, and do something."""
+    code = (
+        "import os, sys, time; from rscfed_jax.runner import processes, signs; signs.BEAT = 0.1; signs.PATIENCE = 5; "
+        f"process = int(sys.argv[1]); processes.connect(processes.Company('127.0.0.1:{free_port()}', 2, process)); "
+        f"time.sleep(1); {work}"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, str(number)], stderr=subprocess.PIPE, text=True)
+        for number in range(2)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in both]
+    return [process.returncode for process in both], said
+
+
+@pytest.mark.slow
+def test_processes_end_in_order_while_their_watch_is_inside_a_call():
+    """Python's own end would abort about every other of them."""
+    codes, said = connected("signs.BEAT = 0.0; time.sleep(1); sys.exit(processes.leave(0))")
+    assert codes == [0, 0], said
+
+
+@pytest.mark.slow
+def test_the_end_of_the_coordinator_ends_a_process_that_does_something_else_in_a_line():
+    """JAX's client would abort it."""
+    codes, said = connected("os._exit(9) if process == 0 else time.sleep(100)")
+    assert codes == [9, ONE_ENDED], said
+    assert said[1].splitlines() == [
+        "rscfed-jax: error: another process of this run has ended: process 0 has given no sign of life for 5 s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (jax.errors.JaxRuntimeError("INTERNAL: broken"), True),
+        (ValueError("UNKNOWN: Gloo AllGather failed: Connection reset by peer"), True),  # as seen of multihost_utils
+        (ValueError("all arrays must have the same shape"), False),
+        (KeyError("UNKNOWN: a name"), False),
+    ],
+)
+def test_an_error_of_the_runtime_is_told_from_one_of_a_program(error, expected):
+    assert processes.is_of_the_runtime(error) is expected
 
 
 def test_a_host_is_known_by_the_address_that_leads_to_the_coordinator():
@@ -177,14 +224,3 @@ def test_a_host_is_known_by_the_address_that_leads_to_the_coordinator():
     assert processes.own_address("[::1]:80", first=True) == "::1"
     assert processes.own_address("a..b:80", first=False) is None
     assert processes.own_address("192.0.2.1:80", first=True) is None  # of no machine: it leads here from elsewhere
-
-
-def test_a_process_is_silent_only_while_this_one_is_awake_and_hears_nothing():
-    first, second = processes.Signs(3, 0), processes.Signs(3, 1)
-    for _ in range(processes.PATIENCE // 10):
-        first.note(1, "same")
-        assert first.pass_time(10) is None
-    first.note(2, "new")
-    assert first.pass_time(10) == 1
-    assert second.pass_time(processes.PATIENCE) is None
-    assert second.pass_time(1) == 0  # of the third it knows nothing: the first would end for it
