@@ -6,26 +6,23 @@ JAX is imported only after every setting and every input file has been checked.
 import argparse
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rscfed_jax.cli.endings import print_result, stoppable
 from rscfed_jax.cli.settings import flags_of, settings_of, settings_of_grid, settings_of_table
 from rscfed_jax.cli.show_data import draw_partition, export_partition, print_dataset, print_partition
 from rscfed_jax.config import MAX_INT, RECORD, Config, SettingError, read_size
-from rscfed_jax.config.registry import metrics
 from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import dataset_of
-from rscfed_jax.report.tables import as_console, percent
+from rscfed_jax.report.tables import as_console
 from rscfed_jax.runner import grid as grids
 from rscfed_jax.runner import table as tables
-from rscfed_jax.runner.memory import check_address_space, is_out_of_memory
-from rscfed_jax.runner.processes import Company, as_letters, from_the_first, is_first, is_of_the_runtime
-from rscfed_jax.runner.signals import StopSignals
-from rscfed_jax.runner.signs import ONE_ENDED
+from rscfed_jax.runner.memory import check_address_space
+from rscfed_jax.runner.processes import Company, as_letters, from_the_first, is_first
 from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
 from rscfed_jax.runner.targets import TARGETS, prepare
 from rscfed_jax.storage.mlflow import MlflowLog
@@ -75,11 +72,9 @@ def train(arguments: argparse.Namespace) -> int:
                 held.enter_context(log)
             api.train(config, out=directory.path, resume=arguments.resume, on_record=tell, **common)
 
-    code = _stoppable(
-        work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags continues it"
-    )
+    code = stoppable(work, command="train", go_on=f"`--out {directory.path} --resume` with the same flags continues it")
     if code == 0 and is_first():
-        _print_result(directory.read_summary(), directory)
+        print_result(directory.read_summary(), directory)
     return code
 
 
@@ -87,59 +82,6 @@ def _warn(text: str) -> None:
     """Prints a warning; the run continues even if nobody reads its output."""
     with contextlib.suppress(OSError):
         print(f"rscfed-jax: warning: {text}", file=sys.stderr, flush=True)
-
-
-def _stoppable(work: Callable[[Callable[[], bool]], None], *, command: str, go_on: str) -> int:
-    """Runs `work(stop)`; the exit code says whether it finished, was stopped by a signal, or diverged."""
-    import jax
-
-    from rscfed_jax.runner.history import DivergedError
-    from rscfed_jax.runner.loop import Stopped
-
-    with StopSignals() as signals:
-        try:
-            work(signals.received)
-        except Stopped as stopped:
-            print(f"{stopped}; {go_on}", file=sys.stderr)
-            return 128 + (signals.number or signal.SIGTERM)  # none: another process has got it
-        except DivergedError as error:
-            print(
-                f"rscfed-jax {command}: error: {error}; the last checkpoint is from an earlier round", file=sys.stderr
-            )
-            return 3
-        except Exception as error:
-            if is_out_of_memory(error):
-                told = f"not enough memory: {_in_a_line(error)}; with more memory, {go_on}"
-                print(f"rscfed-jax {command}: error: {told}", file=sys.stderr)
-                return 2
-            if not is_of_the_runtime(error) or jax.process_count() == 1:
-                raise
-            reason = _in_a_line(error)
-            print(f"rscfed-jax {command}: error: another process of this run has ended: {reason}", file=sys.stderr)
-            return ONE_ENDED
-    return 0
-
-
-def _in_a_line(error: Exception) -> str:
-    """What an error says, shortened."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _print_result(summary: dict[str, Any], directory: RunDirectory) -> None:
-    rows = {
-        "mean of last 5 evaluations": summary["final"],
-        f"best, round {summary['best']['round']} (oracle)": summary["best"],
-    }
-    lines = [["in percent", *metrics()]]
-    for name, values in rows.items():
-        known = [values.get(metric) for metric in metrics()]
-        lines.append([name, *(percent(None if value is None else (value, None), missing="-") for value in known)])
-    print(as_console(lines))
-    form = f", {summary['conv']} convolutions" if summary.get("conv") else ""
-    chunk = f", {summary['chunk']} at once" if summary.get("chunk") else ""
-    print(f"{summary['seconds_per_round']:.2f} s per round on {summary['device']}{form}{chunk}")
-    print(f"curve: {directory.curve}")
-    print(f"run:   {directory.path}")
 
 
 def _seeds(arguments: argparse.Namespace) -> int:
@@ -189,7 +131,7 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
     def work(stop: Callable[[], bool]) -> None:
         run_programs(programs, progress=not arguments.quiet, stop=stop)
 
-    code = _stoppable(work, command="reproduce", go_on="the same command continues it")
+    code = stoppable(work, command="reproduce", go_on="the same command continues it")
     if code == 0 and is_first():
         print(tables.write_table(arguments.table, rows, seeds=seeds, out=out))
         print(f"files: {out}/table.md, table.csv, curves.png")
@@ -220,7 +162,7 @@ def grid(arguments: argparse.Namespace) -> int:
         shown: dict[str, Any] = {"progress": not arguments.quiet, "stop": stop}
         result.append(grids.run_points(points, programs, out=out, grid_devices=grid_devices, **shown))
 
-    code = _stoppable(work, command="grid", go_on="the same command continues it")
+    code = stoppable(work, command="grid", go_on="the same command continues it")
     if code == 0 and is_first():
         print(as_console(grids.summary_lines(result[0])))
         count = result[0].compilations

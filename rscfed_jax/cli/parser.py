@@ -1,30 +1,25 @@
 """The command line: its flags, and one-line errors for wrong settings. `commands` has what the commands do."""
 
 import argparse
-import gc
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rscfed_jax import __version__
 from rscfed_jax.cli import commands
+from rscfed_jax.cli.flags import add_config, add_processes, add_settings, add_target
 from rscfed_jax.cli.settings import file_of, with_source
-from rscfed_jax.config import PRESETS, SETTINGS, Setting, SettingError
-from rscfed_jax.config.kinds import SWITCH
-from rscfed_jax.config.presets import USUAL
-from rscfed_jax.config.registry import DATASETS, METHODS, NETWORKS, is_path
+from rscfed_jax.config import Setting, SettingError
+from rscfed_jax.config.registry import METHODS, is_path
 from rscfed_jax.data.load import datasets_help
 from rscfed_jax.paper.tables import DECIDED, TABLES
 from rscfed_jax.runner.memory import is_out_of_memory
 from rscfed_jax.runner.processes import leave
-from rscfed_jax.runner.targets import TARGETS
 
 GROUPS_OF_DATA = ("data", "federation")
 USAGE = "%(prog)s [FLAG ...]"  # argparse would list a hundred flags before it says what the command does
-COLLECTS_AFTER = (100_000, 20, 100)  # objects, and collections of younger ones; Python's own is (700, 10, 10)
-OR_FILE = ", or a Python file of your own: docs/extending.md"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,8 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     longer finite. 4: another process of the run has ended. 130 and 143: stopped by SIGINT or SIGTERM. 141: nobody read
     the result.
     """
-    # Tracing makes many small objects that stay: to look through all of them again and again takes a second of a start.
-    gc.set_threshold(*COLLECTS_AFTER)
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         methods = [METHODS.find(path) for path in method_files(argv)]
@@ -114,8 +107,8 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         description="Train a federation. Without flags: RSCFed on the embedded Fashion-MNIST subset.",
         allow_abbrev=False,
     )
-    _add_config(train, "a run's config.json, to repeat it, or a TOML file of settings")
-    _add_settings(train, groups=None, own=own)
+    add_config(train, "a run's config.json, to repeat it, or a TOML file of settings")
+    add_settings(train, groups=None, own=own)
     train.add_argument("--out", help="run directory (default runs/DATASET-METHOD-seedSEED)")
     train.add_argument("--resume", action="store_true", help="continue the run in --out")
     train.add_argument("--quiet", action="store_true", help="show only the result, no progress")
@@ -136,7 +129,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     )
     train.set_defaults(run=commands.train)
 
-    _add_processes(train)
+    add_processes(train)
 
     evaluate = parsers.add_parser(
         "evaluate",
@@ -147,8 +140,8 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     evaluate.add_argument("path", metavar="PATH", help="run directory, one of its checkpoints, or a model file")
-    _add_settings(evaluate, groups=(*GROUPS_OF_DATA, "model"), leave_out=("init_from",))
-    _add_settings(evaluate, groups=("run",), only=("seed",))
+    add_settings(evaluate, groups=(*GROUPS_OF_DATA, "model"), leave_out=("init_from",))
+    add_settings(evaluate, groups=("run",), only=("seed",))
     evaluate.set_defaults(run=commands.evaluate)
 
     table = parsers.add_parser(
@@ -160,17 +153,17 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     table.add_argument("table", metavar="TABLE", help=", ".join(TABLES))
-    _add_config(table, "a TOML file of settings, or a run's config.json, of which the settings given by hand are used")
+    add_config(table, "a TOML file of settings, or a run's config.json, of which the settings given by hand are used")
     table.add_argument("--out", help="directory of the table (default runs/TABLE-DATASET)")
     table.add_argument("--seeds", metavar="N", help="run every cell with the seeds 0 to N - 1 (default 1)")
     table.add_argument(
         "--dry-run", action="store_true", help="only list the cells, with their settings and estimated time"
     )
     table.add_argument("--quiet", action="store_true", help="show only the table, no progress")
-    _add_target(table, "with --dry-run, also compile")
+    add_target(table, "with --dry-run, also compile")
     offered = {"method", *(name for published in TABLES.values() for name in published.offers)}
-    _add_settings(table, groups=None, leave_out=[name for name in DECIDED if name not in offered], own=own)
-    _add_processes(table)
+    add_settings(table, groups=None, leave_out=[name for name in DECIDED if name not in offered], own=own)
+    add_processes(table)
     table.set_defaults(run=commands.reproduce_table)
 
     grid = parsers.add_parser(
@@ -182,7 +175,7 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         "cells resume, and you can add values later.",
         allow_abbrev=False,
     )
-    _add_config(grid, "a TOML file of settings, with values to combine in its table [grid], or a run's config.json")
+    add_config(grid, "a TOML file of settings, with values to combine in its table [grid], or a run's config.json")
     grid.add_argument(
         "--set", action="append", metavar="NAME=V,V,...", help="values of a setting, as in beta=0,100,1e4; repeatable"
     )
@@ -190,13 +183,13 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
     grid.add_argument("--out", help="directory of the grid (default runs/grid-NAMES)")
     grid.add_argument("--dry-run", action="store_true", help="only list cells, programs, memory and estimated time")
     grid.add_argument("--quiet", action="store_true", help="show only the table, no progress")
-    _add_target(grid, "with --dry-run, also compile")
+    add_target(grid, "with --dry-run, also compile")
     grid.add_argument(
         "--grid-devices", metavar="N", help="spread cells over N groups of devices, clients inside each (default 1)"
     )
     grid.add_argument("--cells-at-once", metavar="N", help="at most N cells in one program (default: no limit)")
-    _add_settings(grid, groups=None, own=own)
-    _add_processes(grid)
+    add_settings(grid, groups=None, own=own)
+    add_processes(grid)
     grid.set_defaults(run=commands.grid)
 
     plan = parsers.add_parser(
@@ -207,15 +200,15 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         "number of clients and for others. The last line is one JSON object.",
         allow_abbrev=False,
     )
-    _add_config(plan, "a run's config.json or a TOML file of settings")
-    _add_settings(plan, groups=None, own=own)
+    add_config(plan, "a run's config.json or a TOML file of settings")
+    add_settings(plan, groups=None, own=own)
     plan.add_argument(
         "--memory", metavar="SIZE", default="16GiB", help="memory of a device, for the largest chunk (default 16GiB)"
     )
     plan.add_argument(
         "--flops", metavar="F", help="FLOP/s that all devices reach together, such as 20T, to estimate hours"
     )
-    _add_target(plan, "instead of estimating, compile")
+    add_target(plan, "instead of estimating, compile")
     plan.set_defaults(run=commands.plan)
 
     export = parsers.add_parser(
@@ -261,98 +254,14 @@ def _parser(own: Sequence[Setting] = ()) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     data.add_argument("dataset", metavar="DATASET", help=datasets_help())
-    _add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
-    _add_settings(data, groups=("method", "run"), only=("preset", "seed"))
+    add_settings(data, groups=GROUPS_OF_DATA, leave_out=("dataset",))
+    add_settings(data, groups=("method", "run"), only=("preset", "seed"))
     data.add_argument("--figure", metavar="FILE", help="also draw the partition to this file (png, pdf or svg)")
     data.add_argument(
         "--export", metavar="FILE", help="also write the partition to this npz file, for --partition-file"
     )
     data.set_defaults(run=commands.data)
     return parser
-
-
-def _add_config(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--config", metavar="FILE", help=f"{what}; flags override it")
-
-
-def _add_target(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--target",
-        metavar="DEVICE",
-        help=f"{what} for a device that need not be present ({', '.join(TARGETS)}), and show memory, chunk and the "
-        "least time by its data sheet; needs its compiler, from jax[cuda12] or jax[tpu]",
-    )
-
-
-def _add_processes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("processes", "not needed on clusters that JAX detects")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0; the same for every process")
-    group.add_argument("--num-processes", metavar="P", help="number of processes that run this command")
-    group.add_argument("--process-id", metavar="I", help="number of this process, from 0; only process 0 writes")
-
-
-def _add_settings(
-    parser: argparse.ArgumentParser,
-    *,
-    groups: Sequence[str] | None,
-    leave_out: Sequence[str] = (),
-    only: Sequence[str] | None = None,
-    own: Sequence[Setting] = (),
-) -> None:
-    """Adds a flag for every setting of the given groups, without a default.
-
-    With all groups, it also adds the settings of all methods.
-    """
-    sections: dict[str, Any] = {}
-    of_methods = [setting for method in METHODS.declarations.values() for setting in method.settings]
-    for setting in (*SETTINGS.values(), *([*of_methods, *own] if groups is None else ())):
-        wanted = (groups is None or setting.group in groups) and (only is None or setting.name in only)
-        if not wanted or setting.name in leave_out:
-            continue
-        if setting.group not in sections:
-            sections[setting.group] = parser.add_argument_group(setting.group)
-        note = (HELP.get(setting.name, setting.help) + default_note(setting)).replace("%", "%%")
-        common = {"dest": f"setting_{setting.name}", "help": note, "default": argparse.SUPPRESS}
-        if setting.kind is SWITCH:
-            sections[setting.group].add_argument(setting.flag, action=argparse.BooleanOptionalAction, **common)
-        else:
-            sections[setting.group].add_argument(setting.flag, metavar=setting.kind.metavar, **common)
-
-
-HELP = {
-    "dataset": datasets_help(),
-    "method": ", ".join(METHODS.declarations) + OR_FILE,
-    "model": "network of every client: " + ", ".join(NETWORKS.declarations) + OR_FILE,
-}
-
-
-def default_note(setting: Setting) -> str:
-    """A setting's default in brackets, with the different defaults of presets, data sets and methods."""
-    name = setting.name
-    if setting.default is not None:
-        usual = setting.default
-    elif name in USUAL:
-        usual = f"{USUAL[name]} of --image-size" if name == "resize" else USUAL[name]
-    elif name in PRESETS["paper"]:
-        usual = PRESETS["paper"][name]
-    else:
-        return ""
-    others = {preset: values[name] for preset, values in PRESETS.items() if values.get(name, usual) != usual}
-    for room in (DATASETS, METHODS):
-        for declared in room.declarations.values():
-            if name in (defaults := declared.get("DEFAULTS", {})):
-                others[declared.name] = defaults[name]
-            for preset, values in declared.get("PRESETS", {}).items():
-                if name in values:
-                    others[f"{declared.name} {preset}"] = values[name]
-    said = ([] if usual is None else [f"default {_as_flag(usual)}"]) + [
-        f"{who} {_as_flag(value)}" for who, value in others.items() if value is not None
-    ]
-    return f" ({'; '.join(said)})" if said else ""
-
-
-def _as_flag(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rscfed_jax.config import SettingError
+from rscfed_jax.core.exchange import fetch, store, this_device
 from rscfed_jax.core.schedule import NOBODY, last_slots, order_of, take
 from rscfed_jax.core.types import OF_A_CELL, Array, FederatedData, Slot
 
@@ -215,6 +216,7 @@ class ClientAxis:
         `each` are the work, the slots and the states.
         """
         work, slots, states = each
+        over = None if self.mesh is None else CLIENTS
         rows = slots.row
         cells, number = rows.shape
         leaves = jax.tree.leaves(states)
@@ -241,13 +243,13 @@ class ClientAxis:
 
             def wave(carry: tuple[Out, States], order: Array) -> tuple[tuple[Out, States], None]:
                 results, states = carry
-                cell, mine = order // number, order[self._me()]
+                cell, mine = order // number, order[this_device(over)]
                 # A client's last slot is never in a wave before its others, so they all find the state of before.
-                fetched = self._fetch(states, cell, take(slots.row, order))
+                fetched = fetch(states, cell, take(slots.row, order), over=over)
                 jobs = (mine // number, Slot(*(take(part, mine) for part in slots)), fetched)
                 result, state = _run_chunks(job, jobs)
-                results = self._store(results, cell, order % number, result)
-                return (results, self._store(states, cell, take(homes, order), state)), None
+                results = store(results, cell, order % number, result, over=over)
+                return (results, store(states, cell, take(homes, order), state, over=over)), None
 
             order = order_of(work, devices=self.client_devices, chunk=self.chunk, size=size)
             if len(order) == 1:
@@ -275,38 +277,6 @@ class ClientAxis:
         everywhere = PartitionSpec()
         return jax.shard_map(function, mesh=self.mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
 
-    def _me(self) -> Array | int:
-        """The number of the device that runs this among those of its cells."""
-        return 0 if self.mesh is None else jax.lax.axis_index(CLIENTS)
-
-    def _fetch(self, tree: States, cells: Array, rows: Array) -> States:
-        """The rows [devices, ...] of `cells`, each on the device that asks for it; a row that nobody has is zero."""
-        places = self._places(tree, cells, rows)
-        found = jax.tree.map(lambda leaf: _flat_rows(leaf).at[places].get(mode="fill", fill_value=0), tree)
-        if self.mesh is None:
-            return jax.tree.map(lambda leaf: leaf[0], found)
-        return _at_once(lambda leaf: jax.lax.psum_scatter(leaf, CLIENTS), found, leading=rows.ndim)
-
-    def _store(self, tree: Out, cells: Array, rows: Array, values: Out) -> Out:
-        """The tree with the rows [devices, ...] of `cells` replaced by the devices' own `values`."""
-        places = self._places(tree, cells, rows)
-        if self.mesh is None:
-            values = jax.tree.map(lambda leaf: leaf[None], values)
-        else:
-            values = _at_once(lambda leaf: jax.lax.all_gather(leaf, CLIENTS), values, leading=rows.ndim - 1)
-
-        def store(leaf: Array, value: Array) -> Array:
-            return _flat_rows(leaf).at[places].set(value, mode="drop").reshape(leaf.shape)
-
-        return jax.tree.map(store, tree, values)
-
-    def _places(self, tree: Out, cells: Array, rows: Array) -> Array:
-        """Where this device holds `rows` of `cells` in its flat leaves [cells * rows, ...]; out of range if nowhere."""
-        leaves = jax.tree.leaves(tree)
-        here, number = leaves[0].shape[:2] if leaves else (0, 1)
-        local = rows - self._me() * number
-        return jnp.where((local >= 0) & (local < number) & (cells < here), cells * number + local, here * number)
-
 
 ONE_AT_A_TIME = ClientAxis()
 
@@ -326,20 +296,6 @@ def _run_chunks(function: Callable[[tuple], Out], slots: tuple) -> Out:
     return jax.tree.map(lambda leaf: leaf[:, None], out)
 
 
-def _at_once(collective: Callable[[Array], Array], tree: Out, *, leading: int) -> Out:
-    """A collective over `leading` axes of a pytree, as one array of each type: devices meet once, not for each leaf."""
-    leaves, structure = jax.tree.flatten(tree)
-    out: list[Any] = [None] * len(leaves)
-    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
-        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        flat = [leaves[i].reshape(*leaves[i].shape[:leading], -1) for i in places]
-        together = collective(jnp.concatenate(flat, axis=-1))
-        parts = jnp.split(together, np.cumsum([part.shape[-1] for part in flat])[:-1], axis=-1)
-        for i, part in zip(places, parts, strict=True):
-            out[i] = part.reshape(*part.shape[:-1], *leaves[i].shape[leading:])
-    return jax.tree.unflatten(structure, out)
-
-
 def _put(leaf: Array | np.ndarray, *, sharding: NamedSharding) -> Array:
     """An array on the devices of all processes: it is there already, or each of them holds the same whole array."""
     if sharding.is_fully_addressable:
@@ -348,8 +304,3 @@ def _put(leaf: Array | np.ndarray, *, sharding: NamedSharding) -> Array:
         return jax.jit(lambda whole: whole, out_shardings=sharding)(leaf)
     host = np.asarray(leaf)
     return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
-
-
-def _flat_rows(leaf: Array) -> Array:
-    """[cells, rows, ...] as [cells * rows, ...]."""
-    return leaf.reshape(-1, *leaf.shape[2:])

@@ -1,6 +1,8 @@
 """Compiled programs of this process: equal experiments share one."""
 
-from collections.abc import Hashable
+import contextlib
+import gc
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import jax
@@ -24,6 +26,19 @@ def compiled(algorithm: Algorithm, simulation: Simulation, *, capacity: int) -> 
     key = (algorithm, capacity, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
     new = key not in _COMPILED
     if new:
-        lowered = run_cells.lower(algorithm, *arguments, capacity=capacity)
+        with without_collections():
+            lowered = run_cells.lower(algorithm, *arguments, capacity=capacity)
         _COMPILED[key] = algorithm.axis.compile(lowered)
     return _COMPILED[key], new
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """No garbage is collected: tracing makes many objects that stay, and Python would look through them each time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

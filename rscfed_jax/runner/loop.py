@@ -219,7 +219,7 @@ class Loop:
                 experiment.directory.append_metrics(record)
             experiment.on_record(record)
 
-    def _evaluate(self) -> tuple[Metrics, np.ndarray]:
+    def _evaluate(self) -> tuple[Any, np.ndarray]:
         """Metrics and confusion matrices of all models on the test set, on the host; the last round's are kept."""
         if self.evaluated is None or self.evaluated[0] != self.round:
             found: Any = evaluate_cells(self.network, self.state.model, self.simulation.test, axis=self.axis)

@@ -37,7 +37,7 @@ UNWANTED = (
     ".venv",
     ".git/",
     ".hypothesis",
-    "_cache",
+    "_cache/",
     "/runs/",
     "docs/_build",
     ".pyc",
