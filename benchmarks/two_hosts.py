@@ -55,7 +55,7 @@ FAULTS = {
     "coordinator killed": Fault(killed=0, goes_on=False),
     "link cut for 5 s": Fault(cut=5),
     "other host killed": Fault(killed=1, goes_on=False),
-    "link cut for 20 s": Fault(cut=20, goes_on=None),  # the coordinator drops a connection after 20 s
+    "link cut for 20 s": Fault(cut=20, goes_on=None),  # TCP's next try may come after the 30 s that XLA waits
     "2% of packets lost, 10 ms": Fault(link=(0.01, 0.02)),
     "clock a day ahead": Fault(clock="+1d"),
     "50 ms each way": Fault(link=(0.05, 0.0)),

@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from jax._src.lib import _jax
 
 from rscfed_jax.runner import lifeline
 
@@ -72,6 +73,44 @@ def test_a_coordinator_that_does_not_listen_refuses(server):
     server.close()
     with connect(lifeline.lifeline(address)) as near:
         assert near.recv(1) == b""
+
+
+def served(address):
+    host, port = address.split(":")
+    return socket.create_server((host, int(port)))
+
+
+def test_a_service_on_the_loopback_is_reached_at_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = of(unused)
+    with lifeline.behind(address, served) as service, connect(address) as near:
+        assert of(service) != address
+        far, _ = service.accept()
+        with far:
+            near.sendall(b"asked")
+            assert receive(far, 5) == b"asked"
+            far.sendall(b"told")
+            assert receive(near, 4) == b"told"
+
+
+@pytest.mark.parametrize(("number", "passed"), [(2, True), (lifeline.MOST_PROCESSES + 1, False)])
+def test_the_coordinator_is_behind_the_loopback_unless_there_are_many_processes(monkeypatch, number, passed):
+    """JAX's own gives up a connection between hosts after 20 s without an answer."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = of(unused)
+    monkeypatch.setattr(_jax, "get_distributed_runtime_service", lambda at, number, **flags: (at, number, flags))
+    own = _jax.get_distributed_runtime_service
+    with lifeline.in_between():
+        at, *others = _jax.get_distributed_runtime_service(address, number, heartbeat_timeout=3)
+    assert others == [number, {"heartbeat_timeout": 3}]
+    assert at.startswith("127.0.0.1:")
+    assert (at != address) is passed
+    assert _jax.get_distributed_runtime_service is own
+
+
+def test_an_address_that_is_taken_serves_nobody(server):
+    with pytest.raises(OSError, match="in use"):
+        lifeline.behind(of(server), lambda inner: pytest.fail("served"))
 
 
 def test_no_proxy_is_asked_for_the_loopback(monkeypatch, server):
