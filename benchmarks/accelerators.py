@@ -36,9 +36,11 @@ SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
     "clients at once, GiB of the limit": lambda row: (
         f"{row['chunk']}, {row['temp_gib'] + row['arguments_gib']:.1f} of {row['limit_gib']:.1f}"
         if row["compiled"]
+        else "does not fit"
+        if row["error"].startswith("--chunk")
         else "does not compile"
     ),
-    "kernels of a local step": lambda row: str(row.get("step_kernels", "")),
+    "kernels of a local step": lambda row: str(row.get("step_kernels", "-")),
     "largest window of a convolution": lambda row: str(row.get("largest_window", "")),
     "cycles of a local step": lambda row: f"{row['step_cycles'] / 1e6:.2f} M" if "step_cycles" in row else "",
 }
