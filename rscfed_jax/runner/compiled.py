@@ -42,7 +42,8 @@ def compiled(algorithm: Algorithm, simulation: Simulation, *, capacity: int) -> 
 def forget_programs() -> None:
     """Lets go of all programs that are not running, also where JAX keeps them."""
     _COMPILED.clear()
-    for function in (run_cells, init_cells, init_cells_on_cpu):
+    functions: tuple[Any, ...] = (run_cells, init_cells, init_cells_on_cpu)
+    for function in functions:
         function.clear_cache()
     gc.collect()
 
