@@ -77,18 +77,18 @@ def in_percent(numbers: dict[str, Any] | None) -> str:
 
 
 def publish(dataset: str, runs: Path) -> None:
-    """Copies finished runs to the results, and makes the table and the picture."""
+    """Copies finished runs to the results, and makes the table and the picture of all that are there."""
     out = RESULTS / "table1" / dataset
     paper = paper_results()["table1_leaderboard"][dataset]
     moments = [moment for moment in MOMENTS if moment <= ROUNDS[dataset]]
     rows = [["accuracy / AUC", *(f"round {moment}" for moment in moments), "s per round", "paper, round 1000"]]
     curves = {}
     for name, (title, _, in_paper) in RUNS.items():
-        place = EARLIER.get((dataset, name), runs / dataset / name)
+        if (runs / dataset / name / "summary.json").exists():
+            keep_run(runs / dataset / name, f"table1/{dataset}/{name}")
+        place = EARLIER.get((dataset, name), out / name)
         if not (place / "summary.json").exists():
             continue
-        if (dataset, name) not in EARLIER:
-            keep_run(place, f"table1/{dataset}/{name}")
         means = smoothed([json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()])
         at_round = {mean["round"]: mean for mean in means}
         seconds = json.loads((place / "summary.json").read_text())["seconds_per_round"]
