@@ -15,11 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 import rscfed_jax.api  # noqa: F401 - so that a fork need not import it
@@ -114,12 +115,25 @@ def _ready(compiled: Callable[..., tuple[Any, bool]]) -> Callable[..., tuple[Any
         file = _programs / hashlib.sha256(told.encode()).hexdigest()
         if file.exists():
             return deserialize_and_load(*pickle.loads(file.read_bytes())), True
-        program, new = compiled(algorithm, simulation, capacity=capacity)
+        with _without_cache():
+            program, new = compiled(algorithm, simulation, capacity=capacity)
         _programs.mkdir(parents=True, exist_ok=True)
         file.write_bytes(pickle.dumps(serialize(program)))
         return program, new
 
     return ready
+
+
+@contextlib.contextmanager
+def _without_cache() -> Iterator[None]:
+    """A program that XLA has read from a file cannot be written to another one: functions would be missing there."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
+        reset_cache()
 
 
 class Process:
