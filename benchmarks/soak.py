@@ -188,8 +188,8 @@ class Soak:
             victim.kill()
         together = rng.random() < 0.5
         for other in both:
-            if other is not victim and not together:
-                other.wait(COMPANION if not ended else LONGEST)
+            if other is not victim and (ended or not together):
+                other.wait(LONGEST if ended else COMPANION)
             other.kill()
         if ended or victim.code != -9:
             return None
