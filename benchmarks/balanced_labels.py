@@ -9,13 +9,12 @@ runs start from one model: 35 rounds of the labeled client alone, with a balance
 The data directory holds SVHN's .mat files and svhn_published_partition.npz.
 """
 
-import argparse
 import json
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import RESULTS
+from common import RESULTS, runs_parser
 
 import rscfed_jax as rj
 from rscfed_jax.report.tables import as_markdown
@@ -76,14 +75,7 @@ def publish(runs: Path) -> None:
 
 def main() -> None:
     """Trains what is missing and publishes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="RUN", help=f"default all: {', '.join(RUNS)}")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where SVHN is (default data)")
-    parser.add_argument("--runs", type=Path, default=Path("runs/balanced_labels"), help="where runs go")
-    parser.add_argument("--publish", action="store_true", help="train nothing")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(RUNS):
-        parser.error(f"RUN {min(unknown)}: must be one of {', '.join(RUNS)}")
+    arguments = runs_parser(__doc__, RUNS, runs="runs/balanced_labels").parse_args()
     if not arguments.publish:
         rj.use_all_cores()
         for name in arguments.names or RUNS:

@@ -1,10 +1,12 @@
-"""What the benchmarks share: the machine they ran on, and where their results go."""
+"""What the benchmarks share: the machine they ran on, where results go, and the flags of those that train runs."""
 
+import argparse
 import datetime
 import json
 import os
 import platform
 import shutil
+from collections.abc import Collection
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -62,3 +64,23 @@ def publish(name: str, result: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps({"result": result, "machine": machine()}, indent=2) + "\n")
     print(json.dumps(result))
+
+
+def runs_parser(
+    description: str | None, names: Collection[str], *, runs: str, first: tuple[str, Collection[str]] | None = None
+) -> argparse.ArgumentParser:
+    """The parser of a benchmark that trains runs by name; `first` is an argument before the names, and its values."""
+
+    def known(name: str) -> str:
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"{name}: must be one of {', '.join(names)}")
+        return name
+
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if first is not None:
+        parser.add_argument(first[0], choices=list(first[1]))
+    parser.add_argument("names", nargs="*", type=known, metavar="RUN", help=f"default all: {', '.join(names)}")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where the data are (default data)")
+    parser.add_argument("--runs", type=Path, default=Path(runs), help=f"where runs go (default {runs})")
+    parser.add_argument("--publish", action="store_true", help="train nothing: only publish finished runs")
+    return parser

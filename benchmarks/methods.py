@@ -3,7 +3,7 @@
     python benchmarks/methods.py fashion                # about an hour on two cores; finished runs are kept
     python benchmarks/methods.py svhn --data-dir data   # a fifth of SVHN: five hours on two cores
     python benchmarks/methods.py svhn rscfed fixmatch   # some of the rows
-    python benchmarks/methods.py fashion --figures      # only draws the figures again, from the kept results
+    python benchmarks/methods.py fashion --publish      # only writes table and figures again, from the kept results
 
 Ten clients, one of them labeled, Dirichlet 0.8, three seeds, each with a partition of its own. For each seed the
 labeled client first trains alone; from that model every method trains with its own numbers, local epochs included. The
@@ -11,13 +11,12 @@ same command continues an interrupted run. Writes a directory for each run, tabl
 overview.png, curves.png and pseudo_labels.png of the rows that are complete.
 """
 
-import argparse
 import json
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from common import RESULTS, keep_run, publish
+from common import RESULTS, keep_run, publish, runs_parser
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -105,21 +104,13 @@ STUDIES = {
 
 def main() -> None:
     """Trains the runs that are missing, then writes the table and the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=list(STUDIES))
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"default all: {', '.join(ROWS)}")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where SVHN is (default data)")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs go (default runs)")
-    parser.add_argument("--figures", action="store_true", help="only draw the figures, from the kept results")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.rows) - set(ROWS):
-        parser.error(f"ROW {min(unknown)}: must be one of {', '.join(ROWS)}")
+    arguments = runs_parser(__doc__, ROWS, runs="runs", first=("study", STUDIES)).parse_args()
     study = STUDIES[arguments.study]
-    if arguments.figures:
-        print(json.dumps({"figures": draw_figures(study)}))
+    if arguments.publish:
+        write_results(study)
         return
     rj.use_all_cores()
-    for name in arguments.rows or ROWS:
+    for name in arguments.names or ROWS:
         for seed in SEEDS:
             train(study, name, seed, data_dir=arguments.data_dir, runs=arguments.runs / study.folder)
         write_results(study)
@@ -155,8 +146,8 @@ def write_results(study: Study) -> None:
         publish(f"{study.folder}/table", rows)
 
 
-def draw_figures(study: Study) -> list[str]:
-    """Draws the figures from the kept results and returns their names."""
+def draw_figures(study: Study) -> None:
+    """Draws the figures from the kept results."""
     folder = RESULTS / study.folder
     curves = {name: mean_curve(study, name) for name in study.complete()}
     rj.plot_curves(curves, folder / "curves.png", title=study.title)
@@ -168,7 +159,6 @@ def draw_figures(study: Study) -> list[str]:
     draw_finals(right, study)
     figure.suptitle(study.title)
     save(figure, folder / "overview.png")
-    return ["overview.png", "curves.png", "pseudo_labels.png"]
 
 
 def draw_shown(axes: Axes, study: Study, curves: dict[str, list[dict[str, Any]]]) -> None:
