@@ -50,9 +50,9 @@ test-lowest:
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --cov --cov-report=term
 
-## The benchmarks; their results are kept under benchmarks/results.
+## The benchmarks that need neither data sets nor other packages; their results are kept under benchmarks/results.
 bench: $(VENV)/.dev
-	for name in round_time scaling ragged startup devices forms grid attack soak; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in round_time scaling ragged startup devices forms grid attack; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 ## Compiles the rounds that users run for TPUs and GPUs that need not be here: two environments of 1.6 and 5.8 GB, an hour.
 accelerators:

@@ -7,7 +7,7 @@
 
 The data directory holds SVHN's .mat files and svhn_published_partition.npz, or CIFAR-100. The same command continues an
 interrupted run. All runs of a data set start from one model: rounds of the labeled client alone, as in the published
-code. Every method has its own constants; nothing was chosen on the test set.
+code. Every method has its own constants; docs/results.md says how those of balanced_labels were chosen.
 """
 
 import json

@@ -23,8 +23,9 @@ _PUBLIC = {
     "data.federation": "Federation build_federation",
     "core.types": "FederatedData TestData State RoundReport Losses",
     "runner.build": "to_device Simulation build_simulation",
-    "api": "train grid reproduce evaluate_run",
+    "api": "train grid reproduce evaluate_run load_classifier",
     "runner.result": "Result",
+    "runner.classifier": "Classifier",
     "runner.grid": "GridResult",
     "runner.loop": "Stopped",
     "runner.history": "DivergedError",
@@ -56,7 +57,7 @@ _HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split(
 __all__ = sorted(_HOMES)
 
 if TYPE_CHECKING:
-    from rscfed_jax.api import evaluate_run, grid, reproduce, train
+    from rscfed_jax.api import evaluate_run, grid, load_classifier, reproduce, train
     from rscfed_jax.config import Config, Hyper, SettingError
     from rscfed_jax.core.aggregation import (
         Consensus,
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from rscfed_jax.report.write import write_report
     from rscfed_jax.runner.build import Simulation, build_simulation, to_device
     from rscfed_jax.runner.choice import device_line
+    from rscfed_jax.runner.classifier import Classifier
     from rscfed_jax.runner.grid import GridResult
     from rscfed_jax.runner.history import DivergedError
     from rscfed_jax.runner.loop import Stopped

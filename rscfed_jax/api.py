@@ -13,12 +13,14 @@ from rscfed_jax.config.registry import known_settings
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.metrics import Metrics, evaluate
 from rscfed_jax.core.types import TestData
+from rscfed_jax.data.dataset import Dataset, normalisation
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.load import dataset_of
 from rscfed_jax.data.table import test_table
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.build import Objects
+from rscfed_jax.runner.classifier import Classifier
 from rscfed_jax.runner.experiment import Experiment
 from rscfed_jax.runner.grid import GridResult, check_axis, points_of, run_points
 from rscfed_jax.runner.history import Record
@@ -28,7 +30,8 @@ from rscfed_jax.runner.result import Result
 from rscfed_jax.runner.stored_model import load_model
 from rscfed_jax.runner.sweep import programs_of, run_programs
 from rscfed_jax.runner.together import run_together
-from rscfed_jax.storage.run_directory import RunDirectory
+from rscfed_jax.storage.model_file import is_model_file
+from rscfed_jax.storage.run_directory import RunDirectory, load_config
 
 
 def never() -> bool:
@@ -128,11 +131,30 @@ def evaluate_run(path: str | Path, config: Config, *, network: nn.Module | None 
     The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file. A run whose
     network was given as an object needs the `network` again.
     """
+    classifier, dataset, round_ = _stored(path, config, network)
+    test = TestData(**test_table(dataset, image_size=config.image_size))
+    return evaluate(classifier.network, classifier.model, jax.tree.map(jnp.asarray, test))[0], round_
+
+
+def load_classifier(path: str | Path, config: Config | None = None, *, network: nn.Module | None = None) -> Classifier:
+    """The global model of a run, to classify images with: `rj.load_classifier("runs/mine").predict(images)`.
+
+    The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file, which needs the
+    `config` that it was trained with. A run whose network was given as an object needs the `network` again.
+    """
+    if config is None:
+        if is_model_file(path):
+            raise SettingError("PATH", path, "is a model file, which needs the config that it was trained with")
+        config = load_config(path, setting="PATH")
+    return _stored(path, config, network)[0]
+
+
+def _stored(path: str | Path, config: Config, network: nn.Module | None) -> tuple[Classifier, Dataset, int | None]:
+    """A stored model, the data set of `config`, and the model's round, if it is known."""
     dataset = dataset_of(config)
     used = Objects(network=network).network_of(config, dataset.classes)
     model, round_ = load_model(path, model_like(used, config, dataset.classes), setting="PATH")
-    test = TestData(**test_table(dataset, image_size=config.image_size))
-    return evaluate(used, model, jax.tree.map(jnp.asarray, test))[0], round_
+    return Classifier(used, model, config.image_size, *normalisation(dataset)), dataset, round_
 
 
 def _given(method: Method | None, network: nn.Module | None) -> Objects | None:

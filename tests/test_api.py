@@ -166,6 +166,22 @@ def test_a_run_of_objects_is_evaluated_with_its_network(own_run):
         rj.evaluate_run(out, CONFIG)
 
 
+def test_a_stored_model_predicts_what_the_trained_one_does(tmp_path, own_run):
+    result, out = own_run
+    images = np.random.default_rng(0).integers(0, 256, (7, 20, 20, 3), dtype=np.uint8)
+    expected = result.predict(images)
+    for path in (out, out / "checkpoints" / "8"):
+        classifier = rj.load_classifier(path, network=OWN["network"])
+        np.testing.assert_array_equal(classifier.predict(images), expected)
+    for path, said in [
+        (out, "is not built in: give the file it came from, or network= in Python"),
+        (tmp_path, "is not a run directory"),
+        (tmp_path / "m.safetensors", "is a model file, which needs the config that it was trained with"),
+    ]:
+        with pytest.raises(rj.SettingError, match=said):
+            rj.load_classifier(path)
+
+
 def test_the_report_does_not_take_a_method_of_ones_own_for_a_seed_of_another(tmp_path, own_run):
     for seed, hash_ in ((0, "none"), (1, None), (2, "0123456789abcdef")):
         out = shutil.copytree(own_run[1], tmp_path / f"run{seed}")

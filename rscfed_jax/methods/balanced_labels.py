@@ -1,6 +1,6 @@
 """Balanced labels: every client corrects its loss for its own class shares, and the labeled ones train for long.
 
-A combination of known parts, chosen on validation samples of SVHN; docs/results.md tells what each of them brings:
+A combination of known parts, chosen on validation samples of SVHN (benchmarks/results/balanced_labels):
 - Unlabeled clients take the labels of the frozen global model where it is sure, as in FixMatch, on another crop. It is
   asked for the label under the client's own class shares, which are the mean of its predictions so far in the round
   (one step of Saerens, Latinne, Decaestecker. Neural Computation 2002).

@@ -8,8 +8,8 @@ labels, and models are averaged so that their mean predictions together come clo
 code. Choices:
 - Labels are those of the frozen global model on a fresh weak view in each step, not once at the round's start, and
   batches are those of the other methods; its code has one batch of all labeled and one of all kept samples.
-- Made for clients that each hold some labels. A client without unlabeled samples has no such estimate: it is averaged
-  by data amount and has, with its like, half of the weight by default.
+- Made for clients that each hold some labels. A client without unlabeled samples has no such estimate: such
+  clients are averaged by data amount and together have half of the weight by default.
 - The strong view is FixMatch's RandAugment (`--strong`); its code has a variant of full strength.
 - In its code the weights are 100 times the softmax of themselves after a step, which keeps them close to equal.
 """

@@ -7,7 +7,7 @@ Numbers are those of the paper: two groups, threshold 0.95 on the client's own p
 equally. Choices:
 - Every client starts a round from the mean of the groups; in the paper, a group's clients start from their group's.
 - A labeled client trains once in a round, and its model is in every group (`--repeat share`).
-- Groups have the same size: of clients that cannot be dealt evenly, some sit a round out, others each time.
+- Groups have the same size: if clients cannot be divided evenly, a few sit out, different ones each round.
 - Networks are those of the other methods; the paper has group normalisation in place of batch normalisation.
 """
 
