@@ -154,7 +154,8 @@ def _stored(path: str | Path, config: Config, network: nn.Module | None) -> tupl
     dataset = dataset_of(config)
     used = Objects(network=network).network_of(config, dataset.classes)
     model, round_ = load_model(path, model_like(used, config, dataset.classes), setting="PATH")
-    return Classifier(used, model, config.image_size, *normalisation(dataset)), dataset, round_
+    mean, std = map(jnp.asarray, normalisation(dataset))
+    return Classifier(used, model, config.image_size, mean, std), dataset, round_
 
 
 def _given(method: Method | None, network: nn.Module | None) -> Objects | None:

@@ -22,8 +22,8 @@ class Classifier:
     network: nn.Module
     model: Model  # flax variables
     image_size: int  # side of the network's input, in pixels
-    mean: Array | np.ndarray  # [3] of the training images, as fractions of 255
-    std: Array | np.ndarray
+    mean: Array  # [3] of the training images, as fractions of 255
+    std: Array
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """[B, classes] probabilities for [B, H, W, 1 or 3] uint8 images of any size."""
