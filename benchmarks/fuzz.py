@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for each target (default 10)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help=f"some targets, with commas between them: {', '.join(TARGETS)}")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at once (default 1)")
     parser.add_argument("--case", type=int, help="run only this case of the one target, and show what it says")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
@@ -168,18 +170,21 @@ def main() -> int:
         print(*try_case(targets[0], arguments.seed, arguments.case), sep="\n")
         return 0
     found = {}
-    for target in targets:
-        found[target] = watch(target, arguments.seed, arguments.minutes)
-        print(f"{target}: {json.dumps(found[target])}", file=sys.stderr)
-    result = {
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        results = pool.map(lambda target: watch(target, arguments.seed, arguments.minutes), targets)
+        for target, result in zip(targets, results, strict=True):
+            found[target] = result
+            print(f"{target}: {json.dumps(result)}", file=sys.stderr)
+    figures = {
         "seed": arguments.seed,
         "minutes_each": arguments.minutes,
+        "at_once": arguments.jobs,
         "cases": sum(each["cases"] for each in found.values()),
         "findings": sum(len(each["findings"]) for each in found.values()),
         "targets": found,
     }
-    publish("fuzz", result)
-    return 1 if result["findings"] else 0
+    publish("fuzz", figures)
+    return 1 if figures["findings"] else 0
 
 
 if __name__ == "__main__":
