@@ -13,7 +13,7 @@ from rscfed_jax.report.seeds import moments
 from rscfed_jax.report.tables import as_csv, as_markdown, as_text, percent, seeds_as_text
 from rscfed_jax.runner.processes import is_first
 from rscfed_jax.runner.sweep import Cell, Program, cells_of, run_programs, settings_by_method
-from rscfed_jax.storage.run_directory import RunDirectory
+from rscfed_jax.storage.run_directory import RunDirectory, read_json
 
 if TYPE_CHECKING:
     from rscfed_jax.runner.build import Objects
@@ -165,7 +165,8 @@ def write_result(result: GridResult, out: Path, *, programs: int) -> None:
         write_whole(out / "grid.csv", as_csv(result.rows))
         write_whole(out / "summary.csv", as_csv(result.summary))
         write_whole(out / "summary.md", as_markdown(summary_lines(result)))
-        if programs:  # else nothing was run, and what the file says still holds
+        # If nothing was run, what the file says still holds, unless a kill came before it was written.
+        if programs or _axes_in(out / "grid.json") != result.axes:
             facts = {"axes": result.axes, "programs": programs, "compilations": result.compilations}
             write_json(out / "grid.json", facts)
         if len(result.axes) == 2:
@@ -173,6 +174,14 @@ def write_result(result: GridResult, out: Path, *, programs: int) -> None:
 
             x, y = result.axes
             plot_heatmap(result.summary, x, y, out / "heatmap.png")
+
+
+def _axes_in(file: Path) -> Any:
+    """The axes of the grid that a file describes; None if it is missing or damaged."""
+    try:
+        return read_json(file, setting="out").get("axes")
+    except SettingError:
+        return None
 
 
 def summary_lines(result: GridResult) -> list[list[str]]:

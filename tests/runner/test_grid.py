@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -115,6 +116,20 @@ def test_a_grid_is_one_program_and_its_cells_are_runs(whole):
             np.testing.assert_allclose(own[name] or 0, other[name] or 0, atol=1e-4)
     assert result.summary[3]["accuracy"] == pytest.approx(alone.summary["final"]["accuracy"], abs=1e-6)
     assert result.summary[3] != result.summary[0] | {"beta": 1e4, "tau": 1.0}
+
+
+@pytest.mark.parametrize("left", [None, '{"axes": {"beta": [0.0]}, "programs": 1, "compilations": 1}', '{"axes": '])
+def test_facts_that_a_kill_left_out_are_written_when_the_grid_is_run_again(tmp_path, whole, left):
+    """All cells are finished then, so nothing is run."""
+    out = shutil.copytree(whole[1], tmp_path / "grid")
+    before = (out / "grid.json").read_bytes()
+    rj.grid(CONFIG, AXES, out=out)
+    assert (out / "grid.json").read_bytes() == before
+    (out / "grid.json").unlink()
+    if left is not None:
+        (out / "grid.json").write_text(left)
+    rj.grid(CONFIG, AXES, out=out)
+    assert json.loads((out / "grid.json").read_text()) == {"axes": AXES, "programs": 0, "compilations": 0}
 
 
 def test_a_cell_resumes_alone_like_any_other_run(tmp_path):
