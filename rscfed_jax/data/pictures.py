@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -101,13 +102,17 @@ def _decode(files: Sequence[Path], wanted: dict[Path, int], config: Config) -> N
 
 @contextlib.contextmanager
 def _quiet_pillow() -> Iterator[None]:
-    """Our limit of pixels instead of Pillow's, which no user of ours can raise, and none of its warnings."""
+    """Our limit of pixels instead of Pillow's, which no user can raise, and none of its warnings and messages."""
     before = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None
+    # Python prints the messages of a logger that has no handler. A refusal is one line.
+    logger, silence = logging.getLogger("PIL"), logging.NullHandler()
+    logger.addHandler(silence)
     try:
-        with warnings.catch_warnings(action="ignore"):  # as of an odd EXIF block: a refusal is one line
+        with warnings.catch_warnings(action="ignore"):  # as of an odd EXIF block
             yield
     finally:
+        logger.removeHandler(silence)
         Image.MAX_IMAGE_PIXELS = before
 
 

@@ -1,8 +1,10 @@
 """Decoding pictures, and the array files that are cached."""
 
 import errno
+import logging
 import os
 import signal
+import struct
 import subprocess
 import sys
 import warnings
@@ -128,4 +130,19 @@ def test_pillow_does_not_warn_beside_a_refusal(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Image, "open", warns)
     [loaded] = load_pictures([tmp_path / "a.png"], [8], config)
     assert loaded.shape == (1, 8, 8, 3)
+    assert capsys.readouterr().err == ""
+
+
+def test_pillow_prints_no_message_beside_a_refusal(tmp_path, monkeypatch, capsys):
+    """Of a TIFF file with too many samples per pixel it logs one, which Python prints where nobody listens."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # those of pytest
+    file = tmp_path / "a.tiff"
+    write_picture(file)
+    samples = struct.pack("<HHI", 277, 3, 1)  # the tag, its type and the number of its values
+    content = file.read_bytes()
+    assert content.count(samples) == 1
+    place = content.index(samples) + len(samples)
+    file.write_bytes(content[:place] + struct.pack("<H", 2048) + content[place + 2 :])
+    with pytest.raises(SettingError, match="does not decode as a picture"):
+        load_pictures([file], [8], Config(dataset="folder:pets"))
     assert capsys.readouterr().err == ""
