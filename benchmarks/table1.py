@@ -97,14 +97,14 @@ def publish(dataset: str, runs: Path) -> None:
         means = smoothed([json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()])
         at_round = {mean["round"]: mean for mean in means}
         known = paper[in_paper]["values"] if in_paper in paper else None
-        reported = "" if known is None else " / ".join(f"{value:.1f}" for value in known[:2])
+        reported = "" if known is None else " / ".join(f"{value:.2f}" for value in known[:2])
         rows.append([title, *(in_percent(at_round.get(moment)) for moment in moments), reported])
         curves[title] = means
     if not curves:
         return
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(as_markdown(rows))
-    rj.plot_curves(curves, out / "curves.png", title=f"{dataset}, all data, one seed")
+    rj.plot_curves(curves, out / "curves.png", title=f"{dataset.upper()}, all data, one seed")
     print(as_markdown(rows))
 
 

@@ -7,7 +7,7 @@ poster.py puts several into one picture.
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,15 +17,14 @@ from matplotlib.ticker import PercentFormatter
 
 from rscfed_jax.config.files import write_whole
 from rscfed_jax.config.registry import metrics
+from rscfed_jax.report.fields import draw_fields, name_columns, name_rows, write_fields
 from rscfed_jax.report.seeds import CURVES, in_a_sentence
 from rscfed_jax.report.tables import as_text
 from rscfed_jax.storage.records import BY_CLASS, PSEUDO_LABELS
 
-MOST_NUMBERS = 400  # that are written into the fields of a heat map
 COLOURS = 10  # of lines, after which they come again
 LINE_STYLES = ("-", "--", ":")
-SMALL = 7.0  # size of the numbers in a heat map, in points
-MOST_LETTERS = 14  # of a class's name beside an axis
+LETTER, SAMPLE = 5.4, 45.0  # about how wide a letter of a legend is, and a line's sample with its margins, in points
 
 Flags = Sequence[bool] | np.ndarray
 
@@ -77,11 +76,11 @@ def draw_by_class(axes: Axes, rows: Iterable[Sequence[float]], names: Sequence[s
     values = np.full((len(rows), max(1, *map(len, rows))), np.nan)
     for place, row in enumerate(rows):
         values[place, : len(row)] = row
-    _draw_fields(axes, values, label="", cmap="viridis", most=1, as_percent=True)
+    draw_fields(axes, values, label="", cmap="viridis", most=1, as_percent=True)
     texts = np.array([["" if np.isnan(value) else f"{100 * value:.0f}" for value in row] for row in values], object)
-    _write(axes, texts, dark=values <= 0.5)
-    _name_rows(axes, names)
-    _name_columns(axes, [str(label) for label in range(values.shape[1])])
+    write_fields(axes, texts, dark=values <= 0.5)
+    name_rows(axes, names)
+    name_columns(axes, [str(label) for label in range(values.shape[1])])
     axes.set(xlabel="True class", title=f"{PSEUDO_LABELS[metric]}, last evaluation")
     axes.title.set_fontsize(10)
 
@@ -112,9 +111,11 @@ def draw_curves(axes: Axes, curves: Iterable[Curve], *, metric: str, xlabel: str
 
 
 def add_legend(figure: Figure, *, most_columns: int) -> None:
-    """The names of the first axes' lines, below the figure."""
+    """The names of the first axes' lines, below the figure, in as many columns as it has room for."""
     lines = figure.axes[0].get_lines()
-    columns = min(len(lines), most_columns)
+    longest = max((len(str(line.get_label())) for line in lines), default=0)
+    room = int(72 * figure.get_figwidth() / (LETTER * longest + SAMPLE))
+    columns = max(1, min(len(lines), most_columns, room))
     legend = figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -132,10 +133,10 @@ def plot_partition(
 
 def draw_partition(axes: Axes, class_counts: np.ndarray, labeled: Flags, *, server: int | None = None) -> None:
     """[N, classes] counts as a heat map; `labeled` [N] marks the clients that hold labels, `server` names its row."""
-    _draw_fields(axes, class_counts, label="Samples")
-    _write(axes, class_counts, dark=class_counts > class_counts.max() / 2)
-    _name_rows(axes, _client_names(range(len(labeled)), labeled, server))
-    _name_columns(axes, [str(label) for label in range(class_counts.shape[1])])
+    draw_fields(axes, class_counts, label="Samples")
+    write_fields(axes, class_counts, dark=class_counts > class_counts.max() / 2)
+    name_rows(axes, _client_names(range(len(labeled)), labeled, server))
+    name_columns(axes, [str(label) for label in range(class_counts.shape[1])])
     axes.set(xlabel="Class", ylabel="Client", title="Classes at each client")
 
 
@@ -167,9 +168,9 @@ def draw_weights(
     server: int | None = None,
 ) -> None:
     """[clients, rounds] weights as a heat map, NaN where a client was not drawn; `labeled` [N] is by client id."""
-    _draw_fields(axes, weights, label="Weight (grey: not drawn)", cmap="viridis", as_percent=True)
-    _name_rows(axes, _client_names(clients, labeled, server))
-    _name_columns(axes, [str(round_) for round_ in rounds])
+    draw_fields(axes, weights, label="Weight (grey: not drawn)", cmap="viridis", as_percent=True)
+    name_rows(axes, _client_names(clients, labeled, server))
+    name_columns(axes, [str(round_) for round_ in rounds])
     axes.set(xlabel="Round", ylabel="Client", title="Weight of each client in its subset")
 
 
@@ -186,11 +187,11 @@ def draw_confusion(axes: Axes, confusion: np.ndarray, class_names: Sequence[str]
     """[classes, classes] counts as a heat map of parts of a row, the true class; grey for a class without samples."""
     of_class = confusion.sum(axis=1, keepdims=True)
     parts = np.where(of_class > 0, confusion / np.maximum(of_class, 1), np.nan)
-    _draw_fields(axes, parts, label="Part of the true class", most=1, aspect="equal", as_percent=True)
-    _write(axes, confusion, dark=parts > 0.5)
+    draw_fields(axes, parts, label="Part of the true class", most=1, aspect="equal", as_percent=True)
+    write_fields(axes, confusion, dark=parts > 0.5)
     names = list(class_names) or [str(label) for label in range(len(confusion))]
-    _name_rows(axes, names)
-    _name_columns(axes, names, slanted=names != [str(label) for label in range(len(names))])
+    name_rows(axes, names)
+    name_columns(axes, names, slanted=names != [str(label) for label in range(len(names))])
     axes.set(xlabel="Predicted class", ylabel="True class", title="Confusion matrix")
 
 
@@ -213,9 +214,9 @@ def plot_heatmap(
         texts[place] = "diverged" if np.isnan(values[place]) else f"{values[place]:.1%}"
     figure = Figure(figsize=(2.4 + 0.9 * len(columns), 1.8 + 0.5 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    _draw_fields(axes, values, label=_test(metric), cmap="viridis", least=None, as_percent=True)
+    draw_fields(axes, values, label=_test(metric), cmap="viridis", least=None, as_percent=True)
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0
-    _write(axes, texts, dark=values <= middle, size=9)
+    write_fields(axes, texts, dark=values <= middle, size=9)
     axes.set_xticks(range(len(columns)), list(map(as_text, columns)), parse_math=False)
     axes.set_yticks(range(len(rows)), list(map(as_text, rows)), parse_math=False)
     axes.set(xlabel=x, ylabel=y)
@@ -238,64 +239,6 @@ def _test(metric: str) -> str:
     return f"Test {in_a_sentence(metrics().get(metric, metric))}"
 
 
-def _draw_fields(
-    axes: Axes,
-    values: np.ndarray,
-    *,
-    label: str,
-    cmap: str = "Blues",
-    least: float | None = 0,
-    most: float | None = None,
-    aspect: Literal["auto", "equal"] = "auto",
-    as_percent: bool = False,
-) -> None:
-    """A heat map with its colour bar; grey where the value is NaN."""
-    axes.set_facecolor("0.85")
-    image = axes.imshow(values, cmap=cmap, vmin=least, vmax=most, aspect=aspect, interpolation="nearest")
-    bar = axes.figure.colorbar(image, ax=axes, label=label)
-    if as_percent:
-        bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-
-
-def _room(axes: Axes) -> tuple[float, float]:
-    """About how many points wide and high the axes will be, beside their colour bar and labels."""
-    box, whole = axes.get_position(), axes.figure.bbox
-    points = 72 / axes.figure.dpi
-    return 0.85 * box.width * whole.width * points, 0.9 * box.height * whole.height * points
-
-
-def _write(axes: Axes, contents: np.ndarray, *, dark: np.ndarray, size: float = SMALL) -> None:
-    """Writes into the fields of a heat map, white on dark ones, if there is room for it."""
-    (rows, columns), (width, height) = contents.shape, _room(axes)
-    longest = max(len(str(content)) for content in contents.ravel())
-    if contents.size > MOST_NUMBERS or width < 0.64 * size * longest * columns or height < 1.1 * size * rows:
-        return
-    for (row, column), content in np.ndenumerate(contents):
-        colour = "white" if dark[row, column] else "black"
-        axes.text(column, row, str(content), ha="center", va="center", fontsize=size, color=colour)
-
-
 def _client_names(clients: Sequence[int], labeled: Flags, server: int | None) -> list[str]:
     names = {client: f"{client} (labeled)" for client in np.flatnonzero(labeled).tolist()} | {server: "server"}
     return [names.get(client, str(client)) for client in clients]
-
-
-def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names beside the rows, as many as there is room for."""
-    shown = _thinned(names, room=_room(axes)[1], needed=9)
-    axes.set_yticks(list(shown), list(shown.values()), fontsize=8, parse_math=False)
-
-
-def _name_columns(axes: Axes, names: Sequence[str], *, slanted: bool = False) -> None:
-    """Names below the columns, as many as there is room for."""
-    needed = 9 if slanted else 5 * max(map(len, names), default=0) + 6
-    shown = _thinned(names, room=_room(axes)[0], needed=needed)
-    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    axes.set_xticks(list(shown), list(shown.values()), fontsize=8, parse_math=False, **turned)
-
-
-def _thinned(names: Sequence[str], *, room: float, needed: float) -> dict[int, str]:
-    """Every name, or every second, fifth, tenth, ... by its place, so that each has `needed` points of the room."""
-    steps = (nice * 10**power for power in range(9) for nice in (1, 2, 5))
-    step = next(step for step in steps if step * room >= needed * len(names))
-    return {place: names[place][:MOST_LETTERS] for place in range(0, len(names), step)}

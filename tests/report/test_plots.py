@@ -4,10 +4,14 @@ import os
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rscfed_jax.report.plots import (
+    Curve,
+    add_legend,
     draw_confusion,
+    draw_curves,
     draw_partition,
     draw_weights,
     plot_confusion,
@@ -154,3 +158,19 @@ def test_a_picture_is_there_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
         plot_curves(runs, tmp_path / "curve.png", title="Another")
     assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
     assert (tmp_path / "curve.png").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["rscfed", "sso", "fedavg"], ["FedAvg, the labeled client alone (lower bound)"] * 4],
+    ids=["short", "long"],
+)
+def test_the_legend_fits_below_the_figure(names):
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    draw_curves(figure.subplots(), [Curve(name, [0, 1], [0.2, 0.3], [0, 0]) for name in names], metric="accuracy")
+    add_legend(figure, most_columns=3)
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert box.height < (30 if len(names) == 3 else 80)  # in pixels: one line, or two
