@@ -129,6 +129,19 @@ def partition(rng: random.Random) -> bytes:
     return file.getvalue()
 
 
+def torch_file(rng: random.Random) -> bytes:
+    """A partition or a model, in PyTorch's new or old format; with no PyTorch, which is then said, another file."""
+    try:
+        import torch
+    except ImportError:
+        return npz(rng)
+    file = io.BytesIO()
+    model = {"l1.weight": torch.zeros(3, 4), "l1.bias": torch.zeros(3, dtype=torch.float16)}
+    content = rng.choice([model, {"data_partition": {0: [*range(10)], 1: [*range(10, 20)]}}])
+    torch.save(content, file, _use_new_zipfile_serialization=rng.random() < 0.5)
+    return file.getvalue()
+
+
 def config(rng: random.Random) -> bytes:
     """The config.json of a run, one of its values replaced by another of any kind."""
     settings = Config().to_dict()
@@ -252,7 +265,7 @@ TARGETS: dict[str, Callable[[random.Random], Case]] = {
         more={f"{name}.jpg": picture(random.Random(1)) for name in LESIONS},
     ),
     "partition": one_file("p.npz", partition, [*SYNTHETIC, "--partition-file", "p.npz"]),
-    "torch": one_file("p.pth", npz, [*SYNTHETIC, "--partition-file", "p.pth"], ["evaluate", "p.pth"]),
+    "torch": one_file("p.pth", torch_file, [*SYNTHETIC, "--partition-file", "p.pth"], ["evaluate", "p.pth"]),
     "safetensors": one_file(
         "m.safetensors", tensors, ["evaluate", "m.safetensors"], ["train", "--init-from", "m.safetensors"]
     ),

@@ -4,6 +4,7 @@ A partition is a sequence of N index arrays into the training samples, one per c
 """
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,8 @@ def _read_published(path: Path, refuse: Refuse) -> dict[str, np.ndarray]:
     try:
         packed = read_bounded(path, "bytes")
         check_packed(packed)
-        content = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)["data_partition"]
+        with warnings.catch_warnings(action="ignore"):  # the refusal is one line
+            content = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)["data_partition"]
         return {f"client_{int(client)}": _indices(indices) for client, indices in content.items()}
     except FileNotFoundError:
         raise refuse("no such file") from None
