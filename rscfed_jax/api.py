@@ -12,7 +12,7 @@ from rscfed_jax.config import Config, SettingError, plain
 from rscfed_jax.config.registry import known_settings
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.metrics import Metrics, evaluate
-from rscfed_jax.core.types import TestData
+from rscfed_jax.core.types import Model, TestData
 from rscfed_jax.data.dataset import Dataset, normalisation
 from rscfed_jax.data.federation import Federation, build_federation
 from rscfed_jax.data.load import dataset_of
@@ -131,9 +131,10 @@ def evaluate_run(path: str | Path, config: Config, *, network: nn.Module | None 
     The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file. A run whose
     network was given as an object needs the `network` again.
     """
-    classifier, dataset, round_ = _stored(path, config, network)
+    dataset = dataset_of(config)
+    used, model, round_ = _stored(path, config, dataset, network)
     test = TestData(**test_table(dataset, image_size=config.image_size))
-    return evaluate(classifier.network, classifier.model, jax.tree.map(jnp.asarray, test))[0], round_
+    return evaluate(used, model, jax.tree.map(jnp.asarray, test))[0], round_
 
 
 def load_classifier(path: str | Path, config: Config | None = None, *, network: nn.Module | None = None) -> Classifier:
@@ -146,16 +147,18 @@ def load_classifier(path: str | Path, config: Config | None = None, *, network: 
         if is_model_file(path):
             raise SettingError("PATH", path, "is a model file, which needs the config that it was trained with")
         config = load_config(path, setting="PATH")
-    return _stored(path, config, network)[0]
-
-
-def _stored(path: str | Path, config: Config, network: nn.Module | None) -> tuple[Classifier, Dataset, int | None]:
-    """A stored model, the data set of `config`, and the model's round, if it is known."""
     dataset = dataset_of(config)
+    used, model, _ = _stored(path, config, dataset, network)
+    return Classifier(used, model, config.image_size, *map(jnp.asarray, normalisation(dataset)))
+
+
+def _stored(
+    path: str | Path, config: Config, dataset: Dataset, network: nn.Module | None
+) -> tuple[nn.Module, Model, int | None]:
+    """The network of a stored model, the model, and its round, if it is known."""
     used = Objects(network=network).network_of(config, dataset.classes)
     model, round_ = load_model(path, model_like(used, config, dataset.classes), setting="PATH")
-    mean, std = map(jnp.asarray, normalisation(dataset))
-    return Classifier(used, model, config.image_size, mean, std), dataset, round_
+    return used, model, round_
 
 
 def _given(method: Method | None, network: nn.Module | None) -> Objects | None:

@@ -40,11 +40,7 @@ DEFAULTS = {
 NUMBERS = {
     "threshold": (0.9, "0..1", "confidence of a label that counts for its class, and the largest threshold of a class"),
     "flexible": (True, "true|false", "classes with few such labels have lower thresholds"),
-    "anchored": (
-        True,
-        "true|false",
-        "weigh unlabeled clients by distance from the anchor, not by data amount",
-    ),
+    "anchored": (True, "true|false", "weigh unlabeled clients by distance from the anchor, not by data amount"),
 }
 REFUSES = {"labeled_fraction": "needs clients with all of their labels or none; --labeled-fraction gives each a part"}
 
