@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import RESULTS, runs_parser
+from common import RESULTS, read_metrics, runs_parser
 
 import rscfed_jax as rj
 from rscfed_jax.report.tables import as_markdown
@@ -53,7 +53,7 @@ def publish(runs: Path) -> None:
     found = {}
     for name in RUNS:
         if (runs / name / "summary.json").exists():
-            records = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]
+            records = read_metrics(runs / name)
             found[name] = [{"round": each["round"]} | {key: each.get(key) for key in shown} for each in records]
     if not found:
         return

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Collection
 from importlib import metadata, resources
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
@@ -51,6 +52,20 @@ def keep_run(run: Path, name: str) -> None:
     (RESULTS / name).mkdir(parents=True, exist_ok=True)
     for file in ("config.json", "metrics.jsonl", "summary.json"):
         shutil.copy(run / file, RESULTS / name / file)
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The evaluations of a run."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def smoothed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each evaluation after round 0, with accuracy and AUC as means of the last five up to it."""
+    records = [record for record in records if record["round"] > 0]
+    return [
+        record | {name: fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
+        for i, record in enumerate(records)
+    ]
 
 
 def paper_results() -> dict[str, Any]:

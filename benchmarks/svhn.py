@@ -14,10 +14,9 @@ those of fifty, with a labeled client of their own that has a fifth of the sampl
 import argparse
 import json
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from common import RESULTS, keep_run, paper_results
+from common import RESULTS, keep_run, paper_results, read_metrics, smoothed
 
 import rscfed_jax as rj
 
@@ -37,7 +36,9 @@ METHODS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "fed_consist-original": ("Fed-Consist original", {**EQUAL, **ORIGINAL, "method": "fed_consist"}, "start"),
     "fedavg-lower": ("FedAvg, labeled alone", {**EQUAL, "method": "fedavg"}, "start"),
 }
-VARIANTS = {"rscfed-tuned": ("RSCFed tuned", {**EQUAL, "method": "rscfed", "preset": "tuned"}, "start")}
+VARIANTS = {
+    "rscfed-lambda_u_0.005": ("RSCFed, lambda_u 0.005", {**EQUAL, "method": "rscfed", "lambda_u": 0.005}, "start")
+}
 FIFTY = {
     "clients50-start": ("start", {**START, "clients": 50, "rounds": 35, "eval_every": 35}, None),
     "clients50-rscfed-paper": (
@@ -56,7 +57,7 @@ ALL = METHODS | VARIANTS | FIFTY | FULL
 # The upper bound is too far above the others to be compared in a picture.
 PICTURES = {
     "curves.png": ("ten clients", [name for name in METHODS if name != "fedavg-upper"]),
-    "presets.png": ("presets of RSCFed", ["rscfed-paper", "rscfed-published", *VARIANTS]),
+    "presets.png": ("settings of RSCFed", ["rscfed-paper", "rscfed-published", *VARIANTS]),
     "clients50.png": ("50 clients", list(FIFTY)),
 }
 MOMENTS = (100, 300, 1000)  # rounds at which methods are compared
@@ -84,16 +85,6 @@ def train(name: str, data_dir: Path, runs: Path) -> None:
         settings = {**settings, "partition_file": str(data_dir / "svhn_published_partition.npz")}
     config = rj.Config(dataset="svhn", data_dir=str(data_dir), **settings)
     rj.train(config, out=runs / name, resume=True, progress=True)
-
-
-def smoothed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each evaluation after round 0 as the mean of the last five up to it."""
-    records = [record for record in records if record["round"] > 0]
-    return [
-        {"round": record["round"], "client_weights": record["client_weights"]}
-        | {name: fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
-        for i, record in enumerate(records)
-    ]
 
 
 def labeled_weights(means: list[dict[str, Any]], config: rj.Config, labeled: int) -> list[float]:
@@ -134,7 +125,7 @@ def publish(runs: Path) -> None:
         keep_run(runs / name, f"svhn/{name}")
         if start is None:
             continue
-        records = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]
+        records = read_metrics(runs / name)
         means = smoothed(records)
         at_round = {mean["round"]: mean for mean in means}
         cells = [cell_of(at_round.get(moment)) for moment in MOMENTS]

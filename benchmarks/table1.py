@@ -10,12 +10,10 @@ interrupted run. All runs of a data set start from one model: rounds of the labe
 code. Every method has its own constants; docs/results.md says how those of balanced_labels were chosen.
 """
 
-import json
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from common import RESULTS, keep_run, paper_results, runs_parser
+from common import RESULTS, keep_run, paper_results, read_metrics, runs_parser, smoothed
 
 import rscfed_jax as rj
 from rscfed_jax.report.tables import as_markdown
@@ -66,16 +64,6 @@ def train(dataset: str, name: str, data_dir: Path, runs: Path) -> None:
     rj.train(config, out=runs / dataset / name, resume=True, progress=True)
 
 
-def smoothed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each evaluation after round 0 as the mean of the last five up to it."""
-    records = [record for record in records if record["round"] > 0]
-    return [
-        {"round": record["round"]}
-        | {name: fmean(past[name] for past in records[max(0, i - 4) : i + 1]) for name in ("accuracy", "auc")}
-        for i, record in enumerate(records)
-    ]
-
-
 def in_percent(numbers: dict[str, Any] | None) -> str:
     """Accuracy and AUC; nothing if there are none."""
     return "" if numbers is None else f"{100 * numbers['accuracy']:.1f} / {100 * numbers['auc']:.1f}"
@@ -94,7 +82,7 @@ def publish(dataset: str, runs: Path) -> None:
         place = EARLIER.get((dataset, name), out / name)
         if not (place / "summary.json").exists():
             continue
-        means = smoothed([json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()])
+        means = smoothed(read_metrics(place))
         at_round = {mean["round"]: mean for mean in means}
         known = paper[in_paper]["values"] if in_paper in paper else None
         reported = "" if known is None else " / ".join(f"{value:.2f}" for value in known[:2])

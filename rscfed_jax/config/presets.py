@@ -1,8 +1,7 @@
 """Presets choose between the paper and its published code; a setting given by hand overrides the preset.
 
 `paper`: the equations of the text and, where it is silent about a number, the authors' commands. `published`: the
-behaviour of the published code. `tuned`: `paper` with a smaller factor of the consistency loss, for short runs.
-Data sets and methods change some of these numbers; they say so in their own files.
+behaviour of the published code. Data sets and methods change some of these numbers; they say so in their own files.
 """
 
 from typing import Any
@@ -33,8 +32,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "warmup_rounds": 7,
     },
 }
-# A factor that the text does not give, chosen on validation samples of SVHN by benchmarks/svhn_settings.py.
-PRESETS["tuned"] = PRESETS["paper"] | {"lambda_u": 0.005}
 
 # Numbers of the authors' commands for SVHN and CIFAR-100, which serve all data that do not say otherwise.
 USUAL: dict[str, Any] = {

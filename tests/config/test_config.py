@@ -178,7 +178,7 @@ def test_a_config_cannot_be_changed():
     [
         ({"method": "sgd"}, "--method sgd: must be one of " + ", ".join(METHODS.declarations)),
         ({"model": "vgg"}, "--model vgg: must be one of " + ", ".join(NETWORKS.declarations)),
-        ({"preset": "mine"}, "--preset mine: must be one of paper, published, tuned"),
+        ({"preset": "mine"}, "--preset mine: must be one of paper, published"),
         ({"subset_size": 11}, "--subset-size 11: must be from 1 to --clients 10"),
         ({"subsets": 0}, "--subsets 0: must be a whole number of at least 1"),
         ({"rounds": 1.5}, "--rounds 1.5: must be a whole number of at least 1"),

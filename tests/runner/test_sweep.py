@@ -62,7 +62,7 @@ def test_seeds_and_partitions_share_a_program_too():
     fashion = {"dataset": "fashion", "train_fraction": 0.02}
     for changes in ({"seed": 1}, {"train_fraction": 0.03}):
         assert key(**fashion | changes) == key(**fashion)
-    for changes in ({"gamma": 0.9}, {"labeled_choice": "first"}, {"min_client_size": 3}, {"preset": "tuned"}):
+    for changes in ({"gamma": 0.9}, {"labeled_choice": "first"}, {"min_client_size": 3}):
         assert key(**changes) == key()
     assert key(seed=1) != key()  # its data are others
 

@@ -152,7 +152,7 @@ TRAIN = [
     ("--aggregator best", "--aggregator best: must be one of own, mean, dma, median"),
     ("--assumed-attackers -1", "--assumed-attackers -1: must be a whole number of at least 0"),
     ("--aggregator krum --assumed-attackers 2", "--aggregator krum: needs at least 7 models to withstand"),
-    ("--preset best", "--preset best: must be one of paper, published, tuned"),
+    ("--preset best", "--preset best: must be one of paper, published"),
     ("--distance cosine", "--distance cosine: must be one of l2, sum"),
     ("--repeat never", "--repeat never: must be one of retrain"),
     ("--teacher-init zero", "--teacher-init zero: must be one of initial"),
