@@ -45,9 +45,9 @@ SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
     "cycles of a local step": lambda row: f"{row['step_cycles'] / 1e6:.2f} M" if "step_cycles" in row else "",
 }
 # SVHN, as the paper divides it: 73,257 samples, of which the largest client has fewer than 16,384.
-SVHN = {"samples": 73_257, "largest": 16_384, "classes": 10, "test": 26_032, "labeled": 1}
+SVHN = {"samples": 73_257, "largest": 16_384, "classes": 10, "test": 26_032}
 # ISIC 2018, 8,012 samples for training; and at 64 pixels as if SVHN were that large.
-ISIC = {"samples": 8_012, "largest": 2_048, "classes": 7, "test": 2_003, "labeled": 1}
+ISIC = {"samples": 8_012, "largest": 2_048, "classes": 7, "test": 2_003}
 RESNET = {"model": "resnet18", "batch_size": 64}
 CASES: dict[str, dict[str, Any]] = {
     "10 clients 3x5": {},
@@ -64,9 +64,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 def compile_case(target: str, case: dict[str, Any], *, chunk: str | int, conv: str, graphs: bool) -> dict[str, Any]:
     """Compiles one case and reads what came out."""
-    shapes = Shapes(**case.get("data", SVHN) | {name: case[name] for name in ("largest", "cells") if name in case})
     settings = {"chunk": chunk, "conv": conv, "gpu_graphs": graphs, "min_client_size": 1} | case.get("settings", {})
-    config = rj.Config(dataset="synthetic", labeled_clients=shapes.labeled, **{"image_size": 32} | settings)
+    config = rj.Config(dataset="synthetic", labeled_clients=1, **{"image_size": 32} | settings)
+    sizes = case.get("data", SVHN) | {name: case[name] for name in ("largest", "cells") if name in case}
+    shapes = Shapes(labeled=1, unlabeled=config.clients - 1, **sizes)
     began = time.perf_counter()
     try:
         fitted = compile_round(target, config, shapes, devices=case.get("devices", 1))

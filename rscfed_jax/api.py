@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rscfed_jax.config import Config, SettingError, plain
+from rscfed_jax.config.config_file import SEEDS
 from rscfed_jax.config.registry import known_settings
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.metrics import Metrics, evaluate
@@ -22,7 +23,7 @@ from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.build import Objects
 from rscfed_jax.runner.classifier import Classifier
 from rscfed_jax.runner.experiment import Experiment
-from rscfed_jax.runner.grid import GridResult, check_axis, points_of, run_points
+from rscfed_jax.runner.grid import CELLS_AT_ONCE, GRID_DEVICES, GridResult, check_axis, points_of, run_points
 from rscfed_jax.runner.history import Record
 from rscfed_jax.runner.processes import is_first
 from rscfed_jax.runner.progress import RunProgress
@@ -95,7 +96,10 @@ def grid(
     known = known_settings(*lists.get("method", []), str(config.settings().get("method")))
     for name, values in lists.items():
         check_axis(name, values, {}, f"{name}={','.join(map(str, values))}", known)
-    _check_seeds(seeds)
+    SEEDS.checked(seeds)
+    GRID_DEVICES.checked(grid_devices)
+    if cells_at_once is not None:
+        CELLS_AT_ONCE.checked(cells_at_once)
     points = points_of(config.settings(), lists, seeds=seeds, out=out, objects=_given(method, network))
     programs = programs_of([cell for point in points for cell in point.cells], most=cells_at_once)
     return run_points(points, programs, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
@@ -118,7 +122,7 @@ def reproduce(
     table. Finished cells in `out` are skipped. Also writes table.md, table.csv and curves.png into it.
     """
     settings = {name: plain(value) for name, value in settings.items()}
-    _check_seeds(seeds)
+    SEEDS.checked(seeds)
     rows = tables.plan(table, settings, seeds=seeds, out=out, objects=_given(method, network))
     run_programs(programs_of([cell for row in rows for cell in row.cells]), progress=progress, stop=stop)
     tables.write_table(table, rows, seeds=seeds, out=out)
@@ -163,8 +167,3 @@ def _stored(
 
 def _given(method: Method | None, network: nn.Module | None) -> Objects | None:
     return None if method is None and network is None else Objects(method, network)
-
-
-def _check_seeds(seeds: int) -> None:
-    if seeds < 1:
-        raise SettingError("seeds", seeds, "must be a whole number of at least 1")

@@ -14,7 +14,8 @@ from typing import Any
 from rscfed_jax.cli.endings import print_result, stoppable
 from rscfed_jax.cli.settings import flags_of, settings_of, settings_of_grid, settings_of_table
 from rscfed_jax.cli.show_data import draw_partition, export_partition, print_dataset, print_partition
-from rscfed_jax.config import MAX_INT, RECORD, Config, SettingError, read_size
+from rscfed_jax.config import RECORD, Config, Setting, SettingError, read_size
+from rscfed_jax.config.config_file import SEEDS
 from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import dataset_of
@@ -22,7 +23,7 @@ from rscfed_jax.report.tables import as_console
 from rscfed_jax.runner import grid as grids
 from rscfed_jax.runner import table as tables
 from rscfed_jax.runner.memory import check_address_space
-from rscfed_jax.runner.processes import Company, as_letters, from_the_first, is_first
+from rscfed_jax.runner.processes import ALONE, Company, as_letters, from_the_first, is_first
 from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_programs, saved_by
 from rscfed_jax.runner.targets import TARGETS, prepare
 from rscfed_jax.storage.mlflow import MlflowLog
@@ -35,12 +36,12 @@ FIGURES = (".png", ".pdf", ".svg")
 LOGS = (EventLog, WandbLog, MlflowLog)
 
 
-def start_jax(company: Company | None = None) -> None:
+def start_jax(company: Company = ALONE) -> None:
     """Starts JAX, which is imported here for the first time."""
     check_address_space()
     from rscfed_jax.runner import start
 
-    start.start_jax() if company is None else start.start_jax(company)
+    start.start_jax(company)
 
 
 def train(arguments: argparse.Namespace) -> int:
@@ -85,22 +86,15 @@ def _warn(text: str) -> None:
 
 
 def _seeds(arguments: argparse.Namespace) -> int:
-    if arguments.seeds is None:
-        return (arguments.config_file and arguments.config_file.seeds) or 1
-    seeds = int(arguments.seeds) if arguments.seeds.isdecimal() and len(arguments.seeds) < 5 else 0
-    if seeds < 1:
-        raise SettingError("seeds", arguments.seeds, "must be a whole number from 1 to 9999")
-    return seeds
+    if arguments.seeds is None and arguments.config_file is not None:
+        return arguments.config_file.seeds or SEEDS.default
+    return _value(arguments, SEEDS)
 
 
-def _count(arguments: argparse.Namespace, name: str) -> int | None:
-    """A flag that takes a whole number of at least 1, if it is given."""
-    text = getattr(arguments, name)
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > len(str(MAX_INT)) or not 1 <= int(text) <= MAX_INT:
-        raise SettingError(name, text, "must be a whole number of at least 1")
-    return int(text)
+def _value(arguments: argparse.Namespace, setting: Setting) -> Any:
+    """What a flag of the command gives, or its default."""
+    text = getattr(arguments, setting.name)
+    return setting.default if text is None else setting.checked(setting.read(text))
 
 
 def reproduce_table(arguments: argparse.Namespace) -> int:
@@ -142,7 +136,7 @@ def grid(arguments: argparse.Namespace) -> int:
     """Runs every combination of values of some settings."""
     _check_target(arguments)
     seeds, company = _seeds(arguments), company_of(arguments)
-    grid_devices, most = _count(arguments, "grid_devices") or 1, _count(arguments, "cells_at_once")
+    grid_devices, most = _value(arguments, grids.GRID_DEVICES), _value(arguments, grids.CELLS_AT_ONCE)
     settings, axes = settings_of_grid(arguments, grids.parse_axes(arguments.set or [], flags_of(arguments)))
     if not axes:
         raise SettingError("set", "", "is missing; as in --set beta=0,100,1e4 --set tau=0.5,1")

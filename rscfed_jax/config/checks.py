@@ -27,7 +27,8 @@ def check_together(config: "Config") -> None:
         raise SettingError("subset_size", config.subset_size, f"must be from 1 to --clients {config.clients}")
     if config.samples == "unlabeled" and (config.labeled_clients == config.clients or config.labeled_fraction == 1):
         setting = "labeled_clients" if config.labeled_fraction is None else "labeled_fraction"
-        reason = f"leaves no unlabeled samples, which --method {config.method} needs; must be smaller"
+        needs = f"--method {config.method}" if config.sampling == "own" else f"--sampling {config.sampling}"
+        reason = f"leaves no unlabeled samples, which {needs} needs; must be smaller"
         raise SettingError(setting, getattr(config, setting), reason)
     if config.labeled_batch_size is not None and config.labeled_fraction is None:
         reason = "needs --labeled-fraction, which gives every client labeled and unlabeled samples"
@@ -95,7 +96,7 @@ def _check_partition(config: "Config") -> None:
 
 
 def _check_aggregator(config: "Config") -> None:
-    if config.aggregator not in LEAST_HONEST:
+    if config.aggregator not in LEAST_HONEST or config.samples is None:
         return
     labeled = config.clients if config.labeled_clients is None else config.labeled_clients
     unlabeled = config.clients if config.labeled_clients is None else config.clients - labeled
@@ -123,7 +124,7 @@ def _check_method(config: "Config", method: Declaration) -> None:
     for name, reason in method.get("REFUSES", {}).items():
         if name not in SETTINGS:
             raise SettingError("method", method.path, f"its REFUSES name {name}, which is not a setting")
-        if given.get(name) not in (None, False, "off", SETTINGS[name].default):
+        if given.get(name) not in (None, False, "off"):
             raise SettingError("method", config.method, str(reason))
     if method.get("STRONG_VIEW", False) and config.strong != "weak" and config.image_size < SMALLEST_STRONG_SIDE:
         reason = f"has a strong view, which needs --image-size {SMALLEST_STRONG_SIDE} or more, or --strong weak"

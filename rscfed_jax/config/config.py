@@ -130,11 +130,11 @@ class Config(Settings):
         return self._model
 
     @property
-    def samples(self) -> str:
-        """Who takes part in a round: `--sampling`, or what the method's file says."""
+    def samples(self) -> str | None:
+        """Who takes part in a round: `--sampling`, or what the method's file says; None where an object decides it."""
         if self.sampling != "own":
             return self.sampling
-        return SAMPLES[0] if self._method is None else self._method.get("SAMPLES", SAMPLES[0])
+        return None if self._method is None else self._method.get("SAMPLES", SAMPLES[0])
 
     @property
     def server(self) -> int | None:

@@ -9,7 +9,7 @@ from rscfed_jax.config.changes import DECIDING, HASHES, RECORD, changed
 from rscfed_jax.config.config import Config
 from rscfed_jax.config.documents import Refuse, cut, is_toml, read_document, shown
 from rscfed_jax.config.kinds import Setting, SettingError, whole
-from rscfed_jax.config.presets import PRESETS
+from rscfed_jax.config.presets import PRESETS, with_known_preset
 from rscfed_jax.config.registry import METHODS, NO_FILE, is_path, known_settings
 from rscfed_jax.config.settings import SETTINGS
 
@@ -73,6 +73,7 @@ def read_config_file(path: str | Path, *, methods: Sequence[Any] = ()) -> Config
         settings = _checked(content, known, refuse)
         axes, seeds = _axes(grid, settings, known, refuse)
         return ConfigFile(path, settings, of_run=False, axes=axes, seeds=seeds)
+    content = with_known_preset(content)
     hashes = {name: content.pop(name, None) for name in HASHES}
     for name, value in hashes.items():
         if value is not None and not (isinstance(value, str) and value.isalnum()):

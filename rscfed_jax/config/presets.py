@@ -33,6 +33,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+
+def with_known_preset(stored: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run; `tuned`, of earlier versions, was `paper` with a `lambda_u` that they hold."""
+    was_tuned = stored.get("preset") == "tuned" and "lambda_u" in stored
+    return stored | {"preset": "paper"} if was_tuned else stored
+
+
 # Numbers of the authors' commands for SVHN and CIFAR-100, which serve all data that do not say otherwise.
 USUAL: dict[str, Any] = {
     "model": "simple-cnn",

@@ -152,7 +152,7 @@ class Settings:
     preset: str = _setting(
         "paper",
         one_of(*PRESETS),
-        "the paper's equations, the choices of the published code, or the paper's equations with a smaller --lambda-u",
+        "the paper's equations, or the choices of the published code",
         "method",
     )
     subsets: int = _setting(3, whole(1), "number of subsets per round, M", "method")

@@ -1,7 +1,7 @@
 """How the client axis is executed: `vmap` inside a chunk, `lax.map` over chunks, `shard_map` over devices.
 
-The only module that knows of devices. Client states are spread over them; a slot of work runs on the device that has
-time for it, so a state travels there and back.
+No other module of `core` knows of devices. Client states are spread over them; a slot of work runs on the device that
+has time for it, so a state travels there and back.
 """
 
 import math

@@ -33,7 +33,7 @@ class RandomSubsets:
         return self.draw(key, data.clients)
 
     def draw(self, key: Array, holders: int) -> Array:
-        """The same of so many holders of data."""
+        """As `__call__`, for this number of holders."""
         clients = _clients(holders, self.server_joins)
         if self.subset_size > clients:
             raise SettingError("subset_size", self.subset_size, f"must be from 1 to --clients {clients}")
@@ -133,4 +133,4 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
 
 def sampler_of(config: Config, *, second_phase: bool) -> Any:
     """The sampler of a config; in a method with a second phase the server trains then, and does not join before."""
-    return SAMPLERS[config.samples](config, None if config.server is None else not second_phase)
+    return SAMPLERS[config.samples or "subsets"](config, None if config.server is None else not second_phase)

@@ -76,7 +76,7 @@ def method(config: Config) -> Method:
 
 
 def class_shares(counts: Array) -> Array:
-    """[classes] shares of all labels, scaled so that ten balanced classes have 0.1 each, as any number has."""
+    """[classes] shares of all labels, times classes / 10: balanced classes have 0.1 each, however many there are."""
     uniform = jnp.full_like(counts, 1 / len(counts))
     shares = jnp.where(jnp.sum(counts) > 0, counts / jnp.maximum(jnp.sum(counts), 1), uniform)
     return shares * len(counts) / 10
@@ -94,6 +94,7 @@ def label(network: nn.Module, step: Step, hyper: Hyper) -> Verdict:
     batch, own, counts = step.batch, hyper.own, step.memory.counts
     logits = teacher_logits(network, step.sent, batch.views["weak"])
     labels, keep = chosen(jax.nn.softmax(logits), counts.astype(logits.dtype), own)
+    keep &= step.round >= 0  # a warm-up trains on visible labels alone
     final = jnp.where(hidden(batch), labels, batch.labels)
     counted = batch.valid & (keep | ~hidden(batch))
     told = jnp.sum(jax.nn.one_hot(final, len(counts), dtype=logits.dtype) * counted[:, None], axis=0)

@@ -91,7 +91,12 @@ def relation_matrix(logits: Array, labels: Array, mask: Array, *, temperature: A
 
 def symmetric_divergence(one: Array, other: Array) -> Array:
     """Half the sum of the two KL divergences between relation matrices, over the number of classes."""
-    return jnp.sum((one - other) * (jnp.log(one) - jnp.log(other))) / 2 / one.shape[0]
+    return jnp.sum((one - other) * (finite_log(one) - finite_log(other))) / 2 / one.shape[0]
+
+
+def finite_log(probabilities: Array) -> Array:
+    """The logarithm of probabilities, of which a softmax of distant logits makes some zero."""
+    return jnp.log(jnp.maximum(probabilities, jnp.finfo(probabilities.dtype).tiny))
 
 
 def ramp(round_: Array, *, rounds: Array) -> Array:

@@ -56,6 +56,8 @@ class DisjointGroups:
         """[groups, K] client ids."""
         others = data.unlabeled_ids
         size = len(others) // self.groups
+        if len(others) == 0:
+            raise SettingError("method", "fedrgd", "needs clients that hold no labels, to be dealt into groups")
         if size == 0:
             reason = f"must be from 1 to {len(others)}, the clients that hold no labels"
             raise SettingError("fedrgd_groups", self.groups, reason)

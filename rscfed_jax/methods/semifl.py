@@ -29,7 +29,13 @@ from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "unlabeled"
 STRONG_VIEW = True
-DEFAULTS = {"local_epochs": 5, "server_optimizer": "momentum", "server_momentum": 0.5}
+DEFAULTS = {
+    "local_epochs": 5,
+    "labeled_share": "off",
+    "labeled_multiplier": 1.0,
+    "server_optimizer": "momentum",
+    "server_momentum": 0.5,
+}
 NUMBERS = {
     "threshold": (0.95, "0..1", "confidence from which a pseudo-label counts"),
     "mixup": (0.75, "above 0", "both parameters of the Beta distribution of mixup"),

@@ -22,8 +22,8 @@ class Classifier:
     network: nn.Module
     model: Model  # flax variables
     image_size: int  # side of the network's input, in pixels
-    mean: Array  # [3] of the training images, as fractions of 255
-    std: Array
+    mean: Array  # [3] of the training images, whose values are from 0 to 255
+    std: Array  # [3]
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """[B, classes] probabilities for [B, H, W, 1 or 3] uint8 images of any size."""

@@ -60,6 +60,7 @@ class Shapes(NamedTuple):
     samples: int  # over all clients, which hold different ones
     largest: int  # samples of the largest client
     labeled: int  # clients with labels
+    unlabeled: int  # clients with samples whose labels are hidden
     test: int = 0  # samples of the test set
     cells: int = 1
 
@@ -80,14 +81,13 @@ def arguments_of(
     seeds = jax.ShapeDtypeStruct((cells,), jnp.int32)
     state = jax.eval_shape(lambda seeds, hyper: init_cells(alone, seeds, clients, hyper), seeds, hyper)
     side, samples, whole = config.resize, (shapes.samples,), jnp.int32
-    unlabeled = clients - shapes.labeled
     parts = {
         "images": ((shapes.samples, side, side), jnp.uint32),
         **dict.fromkeys(("rows", "labels", "truth"), (samples, whole)),
         **dict.fromkeys(("starts", "sizes"), ((clients,), whole)),
         **dict.fromkeys(("labeled", "unlabeled"), ((clients,), jnp.bool_)),
         "labeled_ids": ((shapes.labeled,), whole),
-        "unlabeled_ids": ((unlabeled,), whole),
+        "unlabeled_ids": ((shapes.unlabeled,), whole),
         "class_counts": ((clients, shapes.classes), whole),
         "positions": ((1 << (shapes.largest - 1).bit_length(),), whole),
         "mean": ((3,), jnp.float32),
@@ -123,7 +123,7 @@ def compile_round(
     network, method = objects.network_of(config, shapes.classes), objects.method_of(config)
     model = model_like(network, config, shapes.classes)
     axis = axis_for(there, chunk=1, grid_devices=grid_devices, graphs=config.gpu_graphs)
-    any_unlabeled = np.bool_(shapes.labeled < config.holders or bool(config.labeled_fraction))
+    any_unlabeled = np.bool_(shapes.unlabeled > 0)
     algorithm, _ = make_algorithms(config, network, method, axis, any_unlabeled=any_unlabeled)
     state, data, hyper, rounds = arguments_of(algorithm, config, shapes, there[0])
     slots = slots_of_a_device(algorithm, data)

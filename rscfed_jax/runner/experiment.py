@@ -17,7 +17,7 @@ from rscfed_jax.runner.history import DivergedError, History, Record
 from rscfed_jax.runner.processes import from_the_first
 from rscfed_jax.runner.snapshot import ITEMS, ROWS, Snapshot, flat, put_all, take_all, take_clients, with_numbers
 from rscfed_jax.storage.checkpoint import Arrays, Checkpoints, Warn, newest_common
-from rscfed_jax.storage.client_file import FileRecords
+from rscfed_jax.storage.client_file import NO_CLIENTS, FileRecords
 from rscfed_jax.storage.run_directory import RunDirectory
 
 CLIENTS_ITEM = "clients"  # of a checkpoint whose clients' states are in a file: where they are in it
@@ -97,8 +97,7 @@ def restore_all(
     writers = [each.checkpoints for each in experiments if each.checkpoints is not None]
     found = newest_common(writers, ITEMS, warn, also=[CLIENTS_ITEM])
     for items, experiment in zip(found[1] if found else [], experiments, strict=False):
-        if CLIENTS_ITEM in items:
-            _find_clients(items, experiment, fresh, kept, warn)
+        _find_clients(items, experiment, fresh, kept, warn)
     named = {
         f"{cell}.{item}.{name}": leaf
         for cell, items in enumerate(found[1] if found else [])
@@ -131,13 +130,15 @@ def _find_clients(
 ) -> None:
     """Finds the clients of a checkpoint whose states are in a file: `kept` there, or read into the checkpoint's items.
 
-    The run may go on with its population in another place.
+    The run may go on with its population in another place. A file that goes on keeps the states of all checkpoints.
     """
-    index = items.pop(CLIENTS_ITEM)
+    index = items.pop(CLIENTS_ITEM, None)
     assert experiment.directory is not None
     assert experiment.checkpoints is not None
     if kept is not None and isinstance(kept.records, FileRecords):
-        kept.records.load(index, experiment.checkpoints.item(CLIENTS_ITEM, warn))
+        kept.records.load(NO_CLIENTS if index is None else index, experiment.checkpoints.item(CLIENTS_ITEM, warn))
+        return
+    if index is None:
         return
     there = ClientStates.of(fresh.clients, experiment.directory.clients)
     there.records.load(index, {})

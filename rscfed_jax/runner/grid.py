@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rscfed_jax.config import SETTINGS, Config, Setting, SettingError, changed
 from rscfed_jax.config.files import remove_parts, write_json, write_whole
+from rscfed_jax.config.kinds import whole
 from rscfed_jax.config.registry import known_settings, metrics
 from rscfed_jax.report.seeds import moments
 from rscfed_jax.report.tables import as_csv, as_markdown, as_text, percent, seeds_as_text
@@ -18,6 +19,8 @@ from rscfed_jax.storage.run_directory import RunDirectory, read_json
 if TYPE_CHECKING:
     from rscfed_jax.runner.build import Objects
 
+GRID_DEVICES = Setting("grid_devices", 1, whole(1), "devices that share the cells", "grid")
+CELLS_AT_ONCE = Setting("cells_at_once", None, whole(1), "most cells of a program", "grid")
 LOGGED = ("labeled_loss", "consistency_loss", "broken_clients", "dropped_clients", "attacker_weight")
 SENT = ("models_down", "models_up", "bytes_down", "bytes_up", "seconds")
 

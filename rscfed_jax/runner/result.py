@@ -27,7 +27,12 @@ class Result:
 
     @cached_property
     def simulation(self) -> Simulation:
-        """The experiment with its state after the last round, to continue from."""
+        """The experiment with its state after the last round, to continue from; not of a population on the host."""
+        if self.cells.stage is not None:
+            raise ValueError(
+                f"--population {self.config.population}: the devices held only the clients of the last rounds; "
+                "train with population='device' to continue from here"
+            )
         return cell_of(self.cells, self.number)
 
     @property

@@ -44,6 +44,7 @@ def bound_of(target: str, program: Program) -> Bound:
         samples=max(int(each.sizes.sum()) for each in program.federations),
         largest=max(int(each.sizes.max()) for each in program.federations),
         labeled=int(federation.labeled.sum()),
+        unlabeled=int(federation.unlabeled.sum()),
         test=len(federation.dataset.test_labels),
         cells=len(configs),
     )

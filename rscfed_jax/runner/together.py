@@ -58,7 +58,6 @@ def run_together(
                 held.enter_context(directory.open(experiment.config, partition, resume=resume))
                 with directory.refusing():
                     write_json(directory.device, choice._asdict())
-                experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
         shown.say(str(choice))
         kept = None
         if place != "device":
@@ -67,6 +66,10 @@ def run_together(
             file = None if directory is None else directory.clients
             kept = ClientStates.of(simulation.state.clients, file)
             held.callback(kept.close)
+        for experiment in experiments:
+            # After the clients' file, which the thread that writes a checkpoint still needs when a run is cut short.
+            if (directory := experiment.directory) is not None:
+                experiment.checkpoints = held.enter_context(Checkpoints(directory.checkpoints))
         loop = Loop(experiments, simulation, choice, shown, stop, capacity=capacity, kept=kept)
         loop.compilations, loop.compile_seconds = tried, seconds
         results = loop.run()

@@ -15,6 +15,9 @@ import numpy as np
 from rscfed_jax.config import SettingError
 from rscfed_jax.storage.checkpoint import Arrays, sync_directory
 
+# The index of a checkpoint that refers to no record.
+NO_CLIENTS: Arrays = {"clients": np.zeros(0, np.int32), "slots": np.zeros(0, np.int64), "sums": np.zeros(0, np.uint64)}
+
 
 def checksum(content: bytes | np.ndarray) -> int:
     """The sum of 64-bit words: a checksum that takes a tenth of the time of CRC-32."""

@@ -12,6 +12,7 @@ from rscfed_jax.config import HASHES, RECORD, SETTINGS, Config, SettingError
 from rscfed_jax.config.documents import parse_json
 from rscfed_jax.config.files import read_bounded, remove_parts, write_json, write_whole
 from rscfed_jax.config.limits import OverLimitError
+from rscfed_jax.config.presets import with_known_preset
 from rscfed_jax.config.registry import METHODS, NO_FILE, is_path
 from rscfed_jax.storage.checkpoint import round_of, rounds_in
 from rscfed_jax.storage.records import read_record
@@ -233,7 +234,7 @@ def stored_config(path: Path, *, setting: str) -> Config:
 
     The settings of a method of the user's own are all known; its file is not read.
     """
-    stored = read_json(path, setting=setting)
+    stored = with_known_preset(read_json(path, setting=setting))
     for name in ("method", "model"):
         if is_path(stored.get(name)) and stored.get(f"{name}_hash") is None:
             raise SettingError(

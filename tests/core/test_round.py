@@ -101,6 +101,7 @@ def test_a_broken_client_is_replaced_and_keeps_its_earlier_state(tiny, algorithm
     np.testing.assert_array_equal(np.asarray(report.weights)[np.asarray(report.broken)], 0)
     chex.assert_tree_all_finite(after.model)
     assert bool(report.finite)
+    assert np.isfinite(report.consistency_loss)  # that of the others
     assert int(after.clients.step[3]) == 1
     assert float(jnp.abs(after.clients.optimizer[2][0].trace["l3"]["bias"][3]).sum()) == 0
     assert int(after.clients.step[0]) > 0

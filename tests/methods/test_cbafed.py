@@ -72,6 +72,16 @@ def test_a_client_tells_the_classes_that_it_trains_on():
     np.testing.assert_array_equal(verdict.news["classes"], [0, 2, 1, 1, 1])  # a label as it is, padding not at all
 
 
+def test_a_warm_up_keeps_no_pseudo_label_of_a_partly_labeled_client():
+    memory = Memory(jnp.zeros(5), None)
+    views, labels = {"weak": np.eye(5)[[0, 1, 2]] * 20}, np.array([0, -1, -1])
+    for round_, kept in ((-1, [1, 0, 0, 0, 0]), (0, [1, 1, 1, 0, 0])):
+        _, step = step_of(views, labels, memory=memory, round=jnp.int32(round_))
+        verdict = label(Echo(), step, hyper_of())
+        np.testing.assert_array_equal(verdict.keep[1:], round_ == 0)
+        np.testing.assert_array_equal(verdict.news["classes"], kept)
+
+
 def test_the_loss_is_cross_entropy_on_labels_and_kept_labels(x64):
     logits = np.random.default_rng(0).normal(size=(6, 5))
     labels, said = np.array([2, 3, -1, -1, -1, -1]), np.array([2, 3, 0, 1, 1, 4])
@@ -140,6 +150,7 @@ def test_a_round_has_eleven_epochs_for_labeled_clients_and_remembers_what_was_ke
     np.testing.assert_array_equal(report.judged[:, 0], np.bincount(truth, minlength=CLASSES))
 
 
-def test_local_epochs_are_its_own():
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_local_epochs_are_its_own(epochs):
     with pytest.raises(SettingError, match="--method cbafed: has --cbafed-labeled-epochs"):
-        Config(method="cbafed", local_epochs=3)
+        Config(method="cbafed", local_epochs=epochs)

@@ -45,6 +45,16 @@ def test_the_relation_matrix_and_its_distance_match_the_reference(seed):
         np.testing.assert_allclose(symmetric_divergence(ours, ours), 0, atol=1e-15)
 
 
+def test_distant_logits_leave_loss_and_gradient_finite():
+    def distance(logits):
+        ours = relation_matrix(logits, jnp.arange(5), jnp.ones(5, bool), temperature=2.0)
+        return symmetric_divergence(ours, jax.lax.stop_gradient(ours[::-1]))
+
+    value, slope = jax.value_and_grad(distance)(jnp.eye(5) * 1000)
+    assert jnp.isfinite(value)
+    assert jnp.isfinite(slope).all()
+
+
 def test_an_absent_class_has_a_uniform_row_and_masked_samples_do_not_count():
     logits, _ = draw(0)
     matrix = relation_matrix(jnp.asarray(logits), jnp.zeros(9, int), jnp.arange(9) < 4, temperature=2.0)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rscfed_jax.config import Config, Hyper
+from rscfed_jax.config import PRESETS, Config, Hyper
 from rscfed_jax.core.aggregation import Members
 from rscfed_jax.core.objective import Batch
 from rscfed_jax.methods.registry import METHODS, method_of
@@ -48,10 +48,11 @@ def test_the_loss_is_that_of_a_strong_view_and_of_a_mixture(x64):
 
 def test_clients_count_equally_and_those_without_a_sure_label_not_at_all():
     members = Members(
-        jnp.array([5, 900, 30]), jnp.zeros(3, bool), jnp.ones(3, bool), {"kept": jnp.array([5.0, 2.0, 0.0])}
+        jnp.array([5, 900, 30]), jnp.arange(3) == 0, jnp.ones(3, bool), {"kept": jnp.array([5.0, 2.0, 0.0])}
     )
-    consensus = of_the_sure({"params": {"w": jnp.arange(3.0)}}, members, hyper_of())
-    np.testing.assert_allclose(consensus.weights, [0.5, 0.5, 0])
+    for preset in PRESETS:
+        consensus = of_the_sure({"params": {"w": jnp.arange(3.0)}}, members, hyper_of(preset=preset))
+        np.testing.assert_allclose(consensus.weights, [0.5, 0.5, 0])
 
 
 def test_unlabeled_clients_train_first_then_labeled_ones_from_their_mean():

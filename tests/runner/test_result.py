@@ -1,5 +1,7 @@
 """What a run returns."""
 
+import dataclasses
+
 import chex
 import jax
 import numpy as np
@@ -50,3 +52,11 @@ def test_the_simulation_is_that_of_the_experiment_alone(result):
     assert simulation.state.round.shape == ()
     chex.assert_trees_all_equal(simulation.state.model, result.model)
     assert simulation.data.sizes.shape == (10,)
+
+
+def test_a_population_on_the_host_cannot_go_on_from_what_the_devices_hold(result):
+    elsewhere = dataclasses.replace(
+        result, config=CONFIG.replace(population="host"), cells=result.cells._replace(stage=object())
+    )
+    with pytest.raises(ValueError, match=r"--population host: .* train with population='device'"):
+        _ = elsewhere.simulation

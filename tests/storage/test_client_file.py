@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import SettingError
-from rscfed_jax.storage.client_file import FileRecords
+from rscfed_jax.storage.client_file import NO_CLIENTS, FileRecords
 from rscfed_jax.storage.client_records import MemoryRecords
 
 SIZE = 5
@@ -49,6 +49,18 @@ def test_a_checkpoint_finds_the_records_of_its_round_whatever_came_later(tmp_pat
     assert path.stat().st_size == 7 * SIZE
     again.write(ids(1, 2, 3), record(7, 8, 9))  # over those that no checkpoint refers to
     assert path.stat().st_size == 7 * SIZE
+
+
+def test_a_checkpoint_without_records_leaves_those_of_older_ones(tmp_path):
+    path = tmp_path / "clients.bin"
+    records = FileRecords(path, SIZE)
+    records.write(ids(1, 2), record(1, 2))
+    older = records.freeze(10, set())
+    records = FileRecords(path, SIZE)
+    records.load(NO_CLIENTS, {10: older})
+    records.write(ids(1, 2), record(7, 8))
+    records.load(older, {10: older})
+    np.testing.assert_array_equal(records.read(ids(1, 2)), record(1, 2))
 
 
 def test_slots_of_removed_checkpoints_are_used_again(tmp_path):

@@ -234,6 +234,12 @@ def test_a_run_of_version_0_1_is_read_but_not_resumed(tmp_path):
     )
 
 
+def test_a_run_with_the_former_preset_tuned_is_read_as_paper_with_its_lambda_u(tmp_path):
+    config = Config(lambda_u=0.005)
+    write_config(tmp_path / "run", config.to_dict() | {"preset": "tuned"})
+    assert load_config(tmp_path / "run", setting="PATH") == config
+
+
 def test_a_setting_that_an_older_version_did_not_have_gets_its_default(tmp_path):
     path = tmp_path / "config.json"
     stored = Config(method="sso", rounds=7, byzantine=2).to_dict()
