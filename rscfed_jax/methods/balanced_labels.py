@@ -1,9 +1,11 @@
 """Balanced labels: every client corrects its loss for its own class shares, and the labeled ones train for long.
 
 A combination of known parts, chosen on validation samples of SVHN (benchmarks/results/balanced_labels):
-- Unlabeled clients take the labels of the frozen global model where it is sure, as in FixMatch, on another crop. It is
-  asked for the label under the client's own class shares, which are the mean of its predictions so far in the round
-  (one step of Saerens, Latinne, Decaestecker. Neural Computation 2002).
+- Unlabeled clients take the labels of the frozen global model where it is sure, as in FixMatch. It sees the middle of
+  the image, where nothing of the object is cut off, and the student a random crop. It is asked for the label under the
+  client's own class shares, which are the mean of its predictions so far in the round (one step of Saerens, Latinne,
+  Decaestecker. Neural Computation 2002).
+- Crops are larger parts of the image than those of the other methods (`--resize`), closer to the test images.
 - Labeled clients have a balanced softmax (Ren et al. NeurIPS 2020, https://arxiv.org/abs/2007.10740). The others have
   one as well, with the shares of the labels that they kept so far in the round: without it a client that holds few
   classes makes them likelier everywhere.
@@ -19,21 +21,19 @@ import jax
 import jax.numpy as jnp
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.augment import weak
+from rscfed_jax.core.augment import centre, weak
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.objective import Step, Told, labeled_loss, student_logits, teacher_logits
-from rscfed_jax.core.pseudo_labels import confident, hidden, kept_loss, supervised_loss, weak_if_labeled
-from rscfed_jax.core.randaugment import STRONG_VIEWS
+from rscfed_jax.core.pseudo_labels import confident, hidden, kept_loss, supervised_loss
 from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
-STRONG_VIEW = True
 DEFAULTS = {
     "lambda_u": 1.0,
     "balanced_softmax": True,
     "labeled_share": 0.2,
     "labeled_multiplier": 1.0,
-    "strong": "weak",
+    "resize": "9/8",
 }
 NUMBERS = {
     "threshold": (0.8, "0..1", "confidence from which a pseudo-label counts"),
@@ -41,6 +41,8 @@ NUMBERS = {
     "balanced": (True, "true|false", "correct the loss on pseudo-labels for the class shares of those kept so far"),
     "labeled_epochs": (5, "whole 1..", "local epochs of a labeled client; the others have --local-epochs"),
 }
+CHOICES = {"label_view": ("centre", "centre|crop", "what is labeled: the middle of the image, or another random crop")}
+LABEL_VIEWS = {"centre": centre, "crop": weak}
 # Samples that a client pretends to have seen and kept before its first step, equally many of each class.
 PRETENDED = 64
 
@@ -48,7 +50,7 @@ PRETENDED = 64
 def method(config: Config) -> Method:
     """One subset of all clients, averaged by data amount, the labeled ones with their own share."""
     return Method(
-        views={"weak": weak, "strong": STRONG_VIEWS[config.strong]},
+        views={"weak": weak, "label": LABEL_VIEWS[config.own["label_view"]]},
         teacher="frozen",
         objective=loss,
         pseudo_labels=True,
@@ -93,8 +95,8 @@ def loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) -> tuple[Ar
     batch, own = step.batch, hyper.own
     if step.teacher is None:  # in the warm-up, and where every sample has a label
         return supervised_loss(network, model, step, hyper)
-    logits, stats = student_logits(network, model, weak_if_labeled(batch), batch.valid)
-    said, tally = teacher_logits(network, step.teacher, batch.views["weak"]), step.tally
+    logits, stats = student_logits(network, model, batch.views["weak"], batch.valid)
+    said, tally = teacher_logits(network, step.teacher, batch.views["label"]), step.tally
     pseudo = confident(said + log_shares(tally.expected, own["expected"], said.dtype), own["threshold"])
     shifted = logits + log_shares(tally.kept, own["balanced"], logits.dtype)
     labeled, unlabeled = labeled_loss(logits, step), kept_loss(shifted, pseudo, batch)
