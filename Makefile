@@ -50,7 +50,7 @@ test-lowest:
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --cov --cov-report=term
 
-## The benchmarks that need no data set (the first needs PyTorch); their results are kept under benchmarks/results.
+## The benchmarks that need no data set; their results are kept under benchmarks/results, the first only with PyTorch.
 bench: $(VENV)/.dev
 	for name in round_time scaling ragged startup devices forms grid attack; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 

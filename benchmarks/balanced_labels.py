@@ -1,8 +1,8 @@
 """What each part of the method `balanced_labels` brings, on validation samples of SVHN.
 
-    python benchmarks/balanced_labels.py                 # trains what is missing in runs/balanced_labels; 30 minutes
-    python benchmarks/balanced_labels.py whole           # one of the runs
-    python benchmarks/balanced_labels.py --publish       # publishes finished runs without training
+    python benchmarks/balanced_labels.py              # trains what is missing in runs/balanced_labels; an hour
+    python benchmarks/balanced_labels.py whole        # one of the runs
+    python benchmarks/balanced_labels.py --publish    # publishes finished runs without training
 
 The published partition, a fifth of every client's samples, a tenth of the training samples held out for validation. All
 runs start from one model: 35 rounds of the labeled client alone, with a balanced softmax. The test set is not used.
@@ -23,19 +23,31 @@ OUT = RESULTS / "balanced_labels"
 COMMON = {"dataset": "svhn", "train_fraction": 0.2, "validation": 0.1, "checkpoint_every": 40}
 START = {"method": "fedavg", "balanced_softmax": True, "rounds": 35, "eval_every": 35}
 OURS = {"method": "balanced_labels", "warmup_rounds": 0, "rounds": 80, "eval_every": 4}
-NONE = {"balanced_labels_balanced": False, "balanced_labels_labeled_epochs": 1, "labeled_share": 0.5}
-# Name: title and settings beside those of the whole method.
+# Name: title and settings beside those of the whole method. Each part left out, other values, other methods.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "whole": ("the whole method", {}),
+    "crop": ("labels of another random crop", {"balanced_labels_label_view": "crop"}),
+    "small_crops": ("crops as the other methods have them (32 of 40 pixels)", {"resize": 40}),
+    "no_expected": ("labels without expected class shares", {"balanced_labels_expected": False}),
     "no_balance": ("pseudo-labels without a balanced softmax", {"balanced_labels_balanced": False}),
     "no_label_balance": ("labels without a balanced softmax", {"balanced_softmax": False}),
     "one_epoch": ("labeled clients train one epoch", {"balanced_labels_labeled_epochs": 1}),
     "half": ("labeled clients have half of the weight", {"labeled_share": 0.5}),
-    "none": ("none of the last three but the labels' balanced softmax", NONE),
+    "one_epoch_half": (
+        "one epoch and half of the weight",
+        {"balanced_labels_labeled_epochs": 1, "labeled_share": 0.5},
+    ),
+    "subsets": ("RSCFed's subsets and distances", {"sampling": "subsets", "aggregator": "dma"}),
     "threshold_60": ("threshold 0.6", {"balanced_labels_threshold": 0.6}),
     "threshold_95": ("threshold 0.95", {"balanced_labels_threshold": 0.95}),
-    "strong": ("strong views (RandAugment)", {"strong": "randaugment"}),
-    "subsets": ("RSCFed's subsets and distances", {"sampling": "subsets", "aggregator": "dma"}),
+    "cosine": ("learning rates that fall to zero", {"cosine_rounds": 80}),
+    "fed_consist": ("Fed-Consist", {"method": "fed_consist"}),
+    "fed_consist_large_crops": ("Fed-Consist, crops as here", {"method": "fed_consist", "resize": 36}),
+    "upper": ("FedAvg, all ten clients labeled", {"method": "fedavg", "labeled_clients": 10}),
+    "upper_large_crops": (
+        "FedAvg, all ten clients labeled, crops as here",
+        {"method": "fedavg", "labeled_clients": 10, "resize": 36},
+    ),
 }
 
 

@@ -11,6 +11,7 @@ DataLoader, `plain_vmap` this project with the plain `vmap` of XLA's convolution
 import argparse
 import importlib.util
 import itertools
+import json
 import multiprocessing
 import statistics
 import time
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="contenders to run")
     arguments = parser.parse_args()
     if not importlib.util.find_spec("torch"):
-        print("torch is not installed: its contenders are left out")
+        print("torch is not installed: its contenders are left out, and the kept result stays as it is")
         arguments.only = [name for name in arguments.only if name in ("ours", "plain_vmap")]
     context = multiprocessing.get_context("spawn")
     workers = {}
@@ -156,7 +157,10 @@ def main() -> None:
     result["ms_per_client_step"] = median["ours"] / count * 1e3
     result |= {"gemm_gflops": statistics.median(speeds) / 1e9, "client_steps": count, "scale": arguments.scale}
     result["seconds"] = {name: [round(t, 4) for t in times] for name, times in seconds.items()}
-    publish("round_time", result)
+    if len(median) == len(CONTENDERS):
+        publish("round_time", result)
+    else:  # the kept result compares all of them
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ SECONDS = 1800  # at most for one cell
 MACHINE_PATH = re.compile(r"(?:/(?:home|root|work|tmp|Users|content)/)[^\s'\"<>]*")
 
 FIRST_CELL = """\
-# Installs rscfed_jax if it is missing, and prints the device. A GPU or TPU runtime needs no other change.
+# Installs rscfed_jax if it is missing, and prints the device.
 import importlib.util
 import pathlib
 import subprocess
