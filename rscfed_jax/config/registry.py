@@ -143,16 +143,12 @@ def literals_of(tree: ast.Module) -> dict[str, Any]:
 
 def metrics() -> dict[str, str]:
     """Name and title of every metric, as the file that computes them declares them."""
-    return _metrics()
+    return _literals_of_metrics()["METRICS"]
 
 
 def lower_is_better() -> tuple[str, ...]:
     """The metrics whose lowest number is the best."""
     return _literals_of_metrics()["LOWER_IS_BETTER"]
-
-
-def _metrics() -> dict[str, str]:
-    return _literals_of_metrics()["METRICS"]
 
 
 @cache

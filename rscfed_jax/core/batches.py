@@ -129,7 +129,7 @@ class Batches(NamedTuple):
         data, views, samples = self.data, self.algorithm.method.views, self.holding.start + positions
         luck = jax.random.uniform(key, (len(views), 3, len(positions)), jnp.float32)
         images: Array = data.images
-        rows: Array | None = data.rows[samples]
+        rows: Array | None = data.image_ids[samples]
         if len(views) > 1:  # fetched from far away once; for one view, XLA would fetch each pixel by itself
             images, rows = images.at[rows].get(mode="promise_in_bounds"), None
         shown = {}

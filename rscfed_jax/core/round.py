@@ -144,10 +144,10 @@ def train_subsets(
 ) -> tuple[Trained, ClientState | None]:
     """What the members of subsets [M, K] of rows trained, stacked over [M, K], and the clients' new states."""
     number, size = subsets.shape
-    waves = algorithm.repeat(subsets, data.clients)
+    passes = algorithm.repeat(subsets, data.clients)
     attackers = algorithm.faults.attackers(data, hyper)  # [N]
 
-    def wave(clients: ClientState | None, slots: tuple[Array, Array]) -> tuple[ClientState | None, Trained]:
+    def one_pass(clients: ClientState | None, slots: tuple[Array, Array]) -> tuple[ClientState | None, Trained]:
         rows, subset = slots
         ids = clients_in(rows, data)
         answers = algorithm.faults.answers(drop_key, ids, subset, hyper)
@@ -165,13 +165,13 @@ def train_subsets(
 
     # Here and not at a client: `vmap` over clients adds products of its own.
     with contextlib.nullcontext() if algorithm.precision == "default" else jax.default_matmul_precision("highest"):
-        if len(waves.rows) == 1:
-            clients, trained = wave(clients, (waves.rows[0], waves.subsets[0]))
+        if len(passes.rows) == 1:
+            clients, trained = one_pass(clients, (passes.rows[0], passes.subsets[0]))
         else:
-            clients, trained = jax.lax.scan(wave, clients, (waves.rows, waves.subsets))
+            clients, trained = jax.lax.scan(one_pass, clients, (passes.rows, passes.subsets))
             trained = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), trained)
-    if waves.places is not None:
-        return jax.tree.map(lambda leaf: leaf[waves.places], trained), clients
+    if passes.places is not None:
+        return jax.tree.map(lambda leaf: leaf[passes.places], trained), clients
     return jax.tree.map(lambda leaf: leaf.reshape(number, size, *leaf.shape[1:]), trained), clients
 
 

@@ -12,14 +12,14 @@ class FederatedData(NamedTuple):
     """Training samples of N clients, sorted by client: row i holds samples starts[i] to starts[i] + sizes[i].
 
     With `--labels-at server` the last of the N is the server, the only one with labels.
-    The cells of a grid share the images; who holds which, and sees what label, is each cell's own.
+    Cells of a grid share the images; each has its own partition and visible labels.
 
     The rows are the clients of a federation, row i is client i; or they are the working set of a larger population,
     the clients that take part in the rounds to come. Then `ids` names them, and all other ids here are rows.
     """
 
     images: Array  # [I, R, R] uint32 packed pixels, larger than the model's input: a random crop is taken of them
-    rows: Array  # [S] int32: the image of each sample
+    image_ids: Array  # [S] int32: the image of each sample
     labels: Array  # [S] int32; negative where training may not see it
     starts: Array  # [N] int32
     sizes: Array  # [N] int32

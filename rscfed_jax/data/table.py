@@ -28,7 +28,7 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
     Images have the side R = `resize_to` (default 5/4 of `image_size`), of which random crops are taken.
 
     - images [I, R, R] uint32: packed pixels of the I images that any client holds
-    - rows [G, S] int32: the image of each sample
+    - image_ids [G, S] int32: the image of each sample
     - labels [G, S] int32: HIDDEN where training may not see the label
     - starts, sizes [G, N] int32
     - labeled, unlabeled [G, N] bool: the client holds a label, or a sample without one
@@ -60,7 +60,7 @@ def train_table(federations: Sequence[Federation], *, image_size: int, resize_to
 
     return {
         "images": pack_pixels(resize(dataset.train_images[used], resize_to or image_size * 5 // 4)),
-        "rows": stack(lambda federation: padded(np.searchsorted(used, Ragged.of(federation.samples).values))),
+        "image_ids": stack(lambda federation: padded(np.searchsorted(used, Ragged.of(federation.samples).values))),
         "labels": stack(labels),
         "starts": stack(lambda federation: np.cumsum(federation.sizes) - federation.sizes),
         "sizes": stack(lambda federation: federation.sizes),

@@ -55,7 +55,7 @@ class Holders:
         counts[0, : len(clients)] = held.like(truth).where(visible).histogram(self.dataset.classes)
         return {
             "images": pack_pixels(resize(images, self.side), room_for=samples),
-            "rows": np.arange(samples, dtype=np.int32)[None],
+            "image_ids": np.arange(samples, dtype=np.int32)[None],
             "labels": padded(np.where(visible, truth, HIDDEN).astype(np.int32), samples),
             "starts": padded(held.starts[:-1].astype(np.int32), rows),
             "sizes": padded(held.sizes.astype(np.int32), rows),

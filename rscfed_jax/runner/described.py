@@ -83,7 +83,7 @@ def arguments_of(
     side, samples, whole = config.resize, (shapes.samples,), jnp.int32
     parts = {
         "images": ((shapes.samples, side, side), jnp.uint32),
-        **dict.fromkeys(("rows", "labels", "truth"), (samples, whole)),
+        **dict.fromkeys(("image_ids", "labels", "truth"), (samples, whole)),
         **dict.fromkeys(("starts", "sizes"), ((clients,), whole)),
         **dict.fromkeys(("labeled", "unlabeled"), ((clients,), jnp.bool_)),
         "labeled_ids": ((shapes.labeled,), whole),

@@ -108,7 +108,7 @@ def batch_of(tiny, client, views, **more):
 
 def test_the_centre_is_the_same_view_every_time_and_never_flipped(tiny):
     batches, batch = batch_of(tiny, 3, {"centre": centre})
-    images = tiny.data.images[tiny.data.rows[batches.holding.start + batch.positions]]
+    images = tiny.data.images[tiny.data.image_ids[batches.holding.start + batch.positions]]
     start = (images.shape[1] - 16 + 1) // 2
     middle = np.asarray(images)[:, start : start + 16, start : start + 16].transpose(1, 2, 0)
     red = np.asarray(batch.views["centre"][0] * tiny.data.std[0] + tiny.data.mean[0])

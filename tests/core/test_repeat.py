@@ -13,25 +13,25 @@ SUBSETS = ((0, 1, 3), (3, 4, 2))  # client 3 is in both
 
 
 def test_retraining_is_one_wave_of_all_slots():
-    waves = retrain(jnp.array(SUBSETS), 5)
-    assert waves.rows.tolist() == [[0, 1, 3, 3, 4, 2]]
-    assert waves.subsets.tolist() == [[0, 0, 0, 1, 1, 1]]
-    assert waves.places is None
+    passes = retrain(jnp.array(SUBSETS), 5)
+    assert passes.rows.tolist() == [[0, 1, 3, 3, 4, 2]]
+    assert passes.subsets.tolist() == [[0, 0, 0, 1, 1, 1]]
+    assert passes.places is None
 
 
 def test_sequential_subsets_are_waves():
-    waves = sequential(jnp.array(SUBSETS), 5)
-    assert waves.rows.tolist() == [[0, 1, 3], [3, 4, 2]]
-    assert waves.subsets.tolist() == [[0, 0, 0], [1, 1, 1]]
-    assert waves.places is None
+    passes = sequential(jnp.array(SUBSETS), 5)
+    assert passes.rows.tolist() == [[0, 1, 3], [3, 4, 2]]
+    assert passes.subsets.tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert passes.places is None
 
 
 @pytest.mark.parametrize("population", [5, 100])
 def test_sharing_trains_each_client_once_and_says_which_slot_serves_whom(population):
-    waves = share(jnp.array(SUBSETS), population)
-    assert waves.rows.tolist() == [[0, 1, 2, 3, 4] + [NOBODY] * (population == 100)]
-    np.testing.assert_array_equal(waves.rows[0][waves.places], SUBSETS)
-    assert not waves.subsets.any()
+    passes = share(jnp.array(SUBSETS), population)
+    assert passes.rows.tolist() == [[0, 1, 2, 3, 4] + [NOBODY] * (population == 100)]
+    np.testing.assert_array_equal(passes.rows[0][passes.places], SUBSETS)
+    assert not passes.subsets.any()
 
 
 @pytest.fixture(scope="module")

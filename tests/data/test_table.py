@@ -40,7 +40,7 @@ def test_samples_are_sorted_by_client_with_their_images_and_visible_labels():
     large = resize(DATASET.train_images, 20)
     for client, (start, size) in enumerate(zip(data["starts"][0], data["sizes"][0], strict=True)):
         assert size == SIZES[client]
-        rows, labels = data["rows"][0, start : start + size], data["labels"][0, start : start + size]
+        rows, labels = data["image_ids"][0, start : start + size], data["labels"][0, start : start + size]
         np.testing.assert_array_equal(unpacked(data["images"][rows]), large[held.samples[client]])
         visible = held.label_visible[client]
         np.testing.assert_array_equal(labels[visible], DATASET.train_labels[held.samples[client]][visible])
@@ -81,11 +81,11 @@ def test_federations_share_images_and_agree_with_tables_of_their_own():
         alone = train_table([each], image_size=16, resize_to=18)
         total = sum(each.sizes)
         np.testing.assert_array_equal(
-            together["images"][together["rows"][place, :total]], alone["images"][alone["rows"][0]]
+            together["images"][together["image_ids"][place, :total]], alone["images"][alone["image_ids"][0]]
         )
         for name in ("labels", "truth"):
             np.testing.assert_array_equal(together[name][place, :total], alone[name][0])
-        for name in set(alone) - {*SHARED, "rows", "labels", "truth"}:
+        for name in set(alone) - {*SHARED, "image_ids", "labels", "truth"}:
             np.testing.assert_array_equal(together[name][place], alone[name][0])
 
 

@@ -73,5 +73,5 @@ def test_very_many_images_are_made_when_they_are_asked_for(monkeypatch):
     assert table["labeled_ids"].tolist() == [[1]]
     whole = train_table([federation], image_size=8, resize_to=10)
     start = whole["starts"][0, 998]
-    np.testing.assert_array_equal(table["images"][3:6], whole["images"][whole["rows"][0, start : start + 3]])
+    np.testing.assert_array_equal(table["images"][3:6], whole["images"][whole["image_ids"][0, start : start + 3]])
     np.testing.assert_array_equal(table["labels"][0, 3:6], whole["labels"][0, start : start + 3])
