@@ -26,8 +26,8 @@ RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "upper": ("FedAvg, all ten clients labeled (upper bound)", UPPER, "fedavg_upper"),
     "balanced_labels": ("Balanced labels", {"method": "balanced_labels"}, None),
     "balanced_labels_small_crops": (
-        "Balanced labels, crops of the other methods",
-        {"method": "balanced_labels", "resize": 40},
+        "Balanced labels, crops of the other methods, labels of a crop",
+        {"method": "balanced_labels", "resize": 40, "balanced_labels_label_view": "crop"},
         None,
     ),
     "semifl": ("SemiFL, five local epochs in a round", {"method": "semifl"}, None),
