@@ -22,12 +22,13 @@ from rscfed_jax.report.tables import as_markdown
 OUT = RESULTS / "balanced_labels"
 COMMON = {"dataset": "svhn", "train_fraction": 0.2, "validation": 0.1, "checkpoint_every": 40}
 START = {"method": "fedavg", "balanced_softmax": True, "rounds": 35, "eval_every": 35}
-OURS = {"method": "balanced_labels", "warmup_rounds": 0, "rounds": 80, "eval_every": 4}
+OURS = {"method": "balanced_labels", "resize": 36, "warmup_rounds": 0, "rounds": 80, "eval_every": 4}
+UPPER = {"method": "fedavg", "labeled_clients": 10}
 # Name: title and settings beside those of the whole method. Each part left out, other values, other methods.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "whole": ("the whole method", {}),
+    "whole": ("the whole method, with crops of 32 of 36 pixels", {}),
     "crop": ("labels of another random crop", {"balanced_labels_label_view": "crop"}),
-    "small_crops": ("crops as the other methods have them (32 of 40 pixels)", {"resize": 40}),
+    "small_crops": ("crops of 32 of 40 pixels, the default", {"resize": 40}),
     "no_expected": ("labels without expected class shares", {"balanced_labels_expected": False}),
     "no_balance": ("pseudo-labels without a balanced softmax", {"balanced_labels_balanced": False}),
     "no_label_balance": ("labels without a balanced softmax", {"balanced_softmax": False}),
@@ -42,12 +43,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "threshold_95": ("threshold 0.95", {"balanced_labels_threshold": 0.95}),
     "cosine": ("learning rates that fall to zero", {"cosine_rounds": 80}),
     "fed_consist": ("Fed-Consist", {"method": "fed_consist"}),
-    "fed_consist_large_crops": ("Fed-Consist, crops as here", {"method": "fed_consist", "resize": 36}),
-    "upper": ("FedAvg, all ten clients labeled", {"method": "fedavg", "labeled_clients": 10}),
-    "upper_large_crops": (
-        "FedAvg, all ten clients labeled, crops as here",
-        {"method": "fedavg", "labeled_clients": 10, "resize": 36},
-    ),
+    "fed_consist_small_crops": ("Fed-Consist, crops of 32 of 40", {"method": "fed_consist", "resize": 40}),
+    "upper": ("FedAvg, all ten clients labeled", UPPER),
+    "upper_small_crops": ("FedAvg, all ten clients labeled, crops of 32 of 40", UPPER | {"resize": 40}),
 }
 
 

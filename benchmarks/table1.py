@@ -25,9 +25,9 @@ LARGE_CROPS = {"resize": 36}  # 32 of 36 pixels instead of 32 of 40
 RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "upper": ("FedAvg, all ten clients labeled (upper bound)", UPPER, "fedavg_upper"),
     "balanced_labels": ("Balanced labels", {"method": "balanced_labels"}, None),
-    "balanced_labels_small_crops": (
-        "Balanced labels, crops of the other methods, labels of a crop",
-        {"method": "balanced_labels", "resize": 40, "balanced_labels_label_view": "crop"},
+    "balanced_labels_of_crops": (
+        "Balanced labels, of random crops",
+        {"method": "balanced_labels", "balanced_labels_label_view": "crop"},
         None,
     ),
     "semifl": ("SemiFL, five local epochs in a round", {"method": "semifl"}, None),
@@ -39,8 +39,9 @@ RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "fed_consist_original": ("Fed-Consist, original weights", {"method": "fed_consist", **ORIGINAL}, None),
     "fedirm": ("FedIRM", {"method": "fedirm"}, "fedirm"),
     "lower": ("FedAvg, the labeled client alone (lower bound)", {"method": "fedavg"}, "fedavg_lower"),
-    "upper_large_crops": ("Upper bound, crops of balanced labels", UPPER | LARGE_CROPS, None),
-    "rscfed_large_crops": ("RSCFed, crops of balanced labels", {"method": "rscfed"} | LARGE_CROPS, None),
+    "upper_large_crops": ("Upper bound, larger crops", UPPER | LARGE_CROPS, None),
+    "balanced_labels_large_crops": ("Balanced labels, larger crops", {"method": "balanced_labels"} | LARGE_CROPS, None),
+    "rscfed_large_crops": ("RSCFed, larger crops", {"method": "rscfed"} | LARGE_CROPS, None),
 }
 # A constant that a method's source has for one data set, and fewer rounds of a method that trains five epochs in each.
 OWN: dict[tuple[str, str], dict[str, Any]] = {

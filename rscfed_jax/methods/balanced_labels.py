@@ -5,7 +5,6 @@ A combination of known parts, chosen on validation samples of SVHN (benchmarks/r
   the image, where nothing of the object is cut off, and the student a random crop. It is asked for the label under the
   client's own class shares, which are the mean of its predictions so far in the round (one step of Saerens, Latinne,
   Decaestecker. Neural Computation 2002).
-- Crops are larger parts of the image than those of the other methods (`--resize`), closer to the test images.
 - Labeled clients have a balanced softmax (Ren et al. NeurIPS 2020, https://arxiv.org/abs/2007.10740). The others have
   one as well, with the shares of the labels that they kept so far in the round: without it a client that holds few
   classes makes them likelier everywhere.
@@ -28,13 +27,7 @@ from rscfed_jax.core.pseudo_labels import confident, hidden, kept_loss, supervis
 from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
-DEFAULTS = {
-    "lambda_u": 1.0,
-    "balanced_softmax": True,
-    "labeled_share": 0.2,
-    "labeled_multiplier": 1.0,
-    "resize": "9/8",
-}
+DEFAULTS = {"lambda_u": 1.0, "balanced_softmax": True, "labeled_share": 0.2, "labeled_multiplier": 1.0}
 NUMBERS = {
     "threshold": (0.8, "0..1", "confidence from which a pseudo-label counts"),
     "expected": (True, "true|false", "labels under the class shares that the global model expects at the client"),

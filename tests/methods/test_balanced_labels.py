@@ -75,7 +75,6 @@ def test_labels_are_those_of_the_middle_of_the_image_unless_asked_otherwise():
     for name, view in (("centre", centre), ("crop", weak)):
         config = Config(method="balanced_labels", balanced_labels_label_view=name)
         assert method_of(config).views == (("weak", weak), ("label", view))
-    assert Config(method="balanced_labels").resize == 36
 
 
 def test_labeled_clients_have_epochs_of_their_own(x64):
