@@ -237,7 +237,9 @@ def test_a_cell_alone_in_its_program_may_diverge_too(tmp_path, monkeypatch, caps
         ({"beta": [1, "off"]}, {}, "--beta off: must be a number"),
         ({"bet": [1]}, {}, "--set bet=1: must be NAME=VALUE"),
         ({"beta": []}, {}, "--set beta=: must be NAME=VALUE"),
-        ({"beta": [1]}, {"seeds": 0}, "--seeds 0: must be a whole number of at least 1"),
+        ({"beta": [1]}, {"seeds": 0}, "--seeds 0: must be a whole number from 1 to 9999"),
+        ({"beta": [1]}, {"grid_devices": 0}, "--grid-devices 0: must be a whole number of at least 1"),
+        ({"beta": [1]}, {"cells_at_once": 0}, "--cells-at-once 0: must be a whole number of at least 1"),
         ({"beta": [1]}, {"grid_devices": 3}, "--grid-devices 3: must divide the number of devices, 1"),
     ],
 )
