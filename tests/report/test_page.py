@@ -336,7 +336,9 @@ def test_what_a_run_did_not_record_is_left_out_and_said(tmp_path):
 
 
 def test_every_declared_metric_has_a_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "_metrics", lambda: {"accuracy": "Accuracy", "auc": "AUC", "kappa": "Kappa"})
+    metrics = {"accuracy": "Accuracy", "auc": "AUC", "kappa": "Kappa"}
+    literals = {"METRICS": metrics, "LOWER_IS_BETTER": ()}
+    monkeypatch.setattr(registry, "_literals_of_metrics", lambda: literals)
     write_run(tmp_path / "run")
     page = page_of(tmp_path)
     assert list(page.lines("final")[0]) == ["Run", "Seeds", "Accuracy", "AUC", "Kappa", "Sent up, MB", "Sent down, MB"]
