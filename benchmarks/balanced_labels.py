@@ -68,12 +68,12 @@ def publish(runs: Path) -> None:
     if not found:
         return
     finals = {
-        name: {key: fmean(record[key] or 0 for record in records[-5:]) for key in shown}
+        name: {key: fmean(record[key] for record in records[-5:]) for key in shown if records[-1][key] is not None}
         for name, records in found.items()
     }
     rows = [["in percent, validation", "accuracy", "AUC", "labels kept", "of these right", "beside the whole method"]]
     for name, final in finals.items():
-        cells = [f"{100 * final[key]:.1f}" for key in shown]
+        cells = [f"{100 * final[key]:.1f}" if key in final else "" for key in shown]
         difference = 100 * (final["accuracy"] - finals["whole"]["accuracy"]) if "whole" in finals else 0.0
         rows.append([RUNS[name][0], *cells, "" if name == "whole" else f"{difference:+.1f}"])
     OUT.mkdir(parents=True, exist_ok=True)
