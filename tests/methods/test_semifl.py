@@ -47,12 +47,11 @@ def test_the_loss_is_that_of_a_strong_view_and_of_a_mixture(x64):
 
 
 def test_clients_count_equally_and_those_without_a_sure_label_not_at_all():
-    members = Members(
-        jnp.array([5, 900, 30]), jnp.arange(3) == 0, jnp.ones(3, bool), {"kept": jnp.array([5.0, 2.0, 0.0])}
-    )
+    kept = {"kept": jnp.array([5.0, 2.0, 9.0, 0.0])}
+    members = Members(jnp.array([5, 900, 70, 30]), jnp.arange(4) == 0, jnp.ones(4, bool), kept)
     for preset in PRESETS:
-        consensus = of_the_sure({"params": {"w": jnp.arange(3.0)}}, members, hyper_of(preset=preset))
-        np.testing.assert_allclose(consensus.weights, [0.5, 0.5, 0])
+        consensus = of_the_sure({"params": {"w": jnp.arange(4.0)}}, members, hyper_of(preset=preset))
+        np.testing.assert_allclose(consensus.weights, [1 / 3, 1 / 3, 1 / 3, 0], rtol=1e-6)
 
 
 def test_unlabeled_clients_train_first_then_labeled_ones_from_their_mean():
