@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from rscfed_jax.config import Config, SettingError
+from rscfed_jax.core.method import Method
 from rscfed_jax.core.program import run_cells
+from rscfed_jax.core.sampling import AllClients
 from rscfed_jax.core.types import SHARED_BY_CELLS
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.table import SHARED
@@ -139,3 +141,9 @@ def test_a_method_made_of_the_configs_keeps_its_numbers_and_defaults():
 
 def test_the_table_of_the_host_and_that_of_the_device_share_the_same_parts():
     assert SHARED == SHARED_BY_CELLS  # written in two rooms that do not know each other
+
+
+def test_a_method_given_as_an_object_is_not_checked_as_if_it_drew_subsets():
+    config = Config(method="fed_consist", aggregator="krum", assumed_attackers=2)
+    named = Objects(method=Method(name="mine", sample=AllClients())).named_in(config)
+    assert (named.method, named.samples, named.aggregator) == ("mine", None, "krum")
