@@ -41,6 +41,11 @@ RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "lower": ("FedAvg, the labeled client alone (lower bound)", {"method": "fedavg"}, "fedavg_lower"),
     "upper_large_crops": ("Upper bound, larger crops", UPPER | LARGE_CROPS, None),
     "balanced_labels_large_crops": ("Balanced labels, larger crops", {"method": "balanced_labels"} | LARGE_CROPS, None),
+    "balanced_labels_of_crops_large_crops": (
+        "Balanced labels, of random crops, larger crops",
+        {"method": "balanced_labels", "balanced_labels_label_view": "crop"} | LARGE_CROPS,
+        None,
+    ),
     "rscfed_large_crops": ("RSCFed, larger crops", {"method": "rscfed"} | LARGE_CROPS, None),
 }
 # A constant that a method's source has for one data set, and fewer rounds of a method that trains five epochs in each.

@@ -5,6 +5,7 @@ compiles at all, but no times.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import CLIENTS, GRID, LARGEST_AUTO_CHUNK, ClientAxis
 from rscfed_jax.core.program import init_cells, run_cells
 from rscfed_jax.core.types import OF_A_CELL, FederatedData, State
+from rscfed_jax.data.federation import Federation
 from rscfed_jax.models.registry import model_like
 from rscfed_jax.runner.build import NO_OBJECTS, Objects, make_algorithms, slots_of_a_device, tree_bytes
 from rscfed_jax.runner.fit import Fitted, client_bytes, fit, usable
@@ -63,6 +65,20 @@ class Shapes(NamedTuple):
     unlabeled: int  # clients with samples whose labels are hidden
     test: int = 0  # samples of the test set
     cells: int = 1
+
+    @classmethod
+    def of(cls, federations: Sequence[Federation]) -> "Shapes":
+        """Those of a grid with a cell for each federation, which differ in their partitions only."""
+        first = federations[0]
+        return cls(
+            classes=first.dataset.classes,
+            samples=max(int(each.sizes.sum()) for each in federations),
+            largest=max(int(each.sizes.max()) for each in federations),
+            labeled=int(first.labeled.sum()),
+            unlabeled=int(first.unlabeled.sum()),
+            test=len(first.dataset.test_labels),
+            cells=len(federations),
+        )
 
 
 def axis_for(devices: list[Any], *, chunk: int, grid_devices: int = 1, graphs: bool = False) -> ClientAxis:

@@ -37,21 +37,12 @@ def bound_of(target: str, program: Program) -> Bound:
     """
     device, configs, objects = TARGETS[target], [cell.config for cell in program.cells], program.objects
     config, federation = configs[0], program.federations[0]
-    classes = federation.dataset.classes
     number = config.devices if isinstance(config.devices, int) else 1
-    shapes = Shapes(
-        classes=classes,
-        samples=max(int(each.sizes.sum()) for each in program.federations),
-        largest=max(int(each.sizes.max()) for each in program.federations),
-        labeled=int(federation.labeled.sum()),
-        unlabeled=int(federation.unlabeled.sum()),
-        test=len(federation.dataset.test_labels),
-        cells=len(configs),
-    )
+    shapes = Shapes.of(program.federations)
     fitted = compile_round(target, config, shapes, devices=number, objects=objects)
     parts = Parts.of(config.replace(devices=1, gpu_graphs=False), federation, objects)
-    flops = step_flops(config, classes, parts, objects=objects)
-    moved = compile_step(target, config, classes, parts, objects, chunk=fitted.chunk) / fitted.chunk
+    flops = step_flops(config, shapes.classes, parts, objects=objects)
+    moved = compile_step(target, config, shapes.classes, parts, objects, chunk=fitted.chunk) / fitted.chunk
     steps = sum(
         steps_per_round(each, parts.algorithm.method, held.sizes, held.label_counts.sum(axis=1))
         for each, held in zip(configs, program.federations, strict=True)
