@@ -38,12 +38,18 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         "one epoch and half of the weight",
         {"balanced_labels_labeled_epochs": 1, "labeled_share": 0.5},
     ),
+    "crop_one_epoch_half": (
+        "one epoch, half of the weight and labels of another random crop",
+        {"balanced_labels_labeled_epochs": 1, "labeled_share": 0.5, "balanced_labels_label_view": "crop"},
+    ),
     "subsets": ("RSCFed's subsets and distances", {"sampling": "subsets", "aggregator": "dma"}),
     "threshold_60": ("threshold 0.6", {"balanced_labels_threshold": 0.6}),
     "threshold_95": ("threshold 0.95", {"balanced_labels_threshold": 0.95}),
     "cosine": ("learning rates that fall to zero", {"cosine_rounds": 80}),
     "fed_consist": ("Fed-Consist", {"method": "fed_consist"}),
     "fed_consist_small_crops": ("Fed-Consist, crops of 32 of 40", {"method": "fed_consist", "resize": 40}),
+    "semianagg": ("SemiAnAgg", {"method": "semianagg"}),
+    "semianagg_small_crops": ("SemiAnAgg, crops of 32 of 40", {"method": "semianagg", "resize": 40}),
     "upper": ("FedAvg, all ten clients labeled", UPPER),
     "upper_small_crops": ("FedAvg, all ten clients labeled, crops of 32 of 40", UPPER | {"resize": 40}),
 }
