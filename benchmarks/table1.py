@@ -58,6 +58,8 @@ PARTITION = {"svhn": "svhn_published_partition.npz"}
 START = {"method": "fedavg", "flip": True, "rounds": 7, "eval_every": 7}
 # Runs that were made before, by benchmarks/svhn.py, from the same start.
 EARLIER = {("svhn", "rscfed"): RESULTS / "svhn" / "full-rscfed-paper"}
+# The curves of the overview, where there are too many for one picture.
+SHOWN = {"svhn": ("upper", "semianagg", "cbafed", "fed_consist", "rscfed", "lower")}
 MOMENTS = (50, 100, 200, 300)
 
 
@@ -101,12 +103,14 @@ def publish(dataset: str, runs: Path) -> None:
         known = paper[in_paper]["values"] if in_paper in paper else None
         reported = "" if known is None else " / ".join(f"{value:.2f}" for value in known[:2])
         rows.append([title, *(in_percent(at_round.get(moment)) for moment in moments), reported])
-        curves[title] = means
+        curves[name] = means
     if not curves:
         return
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(as_markdown(rows))
-    rj.plot_curves(curves, out / "curves.png", title=f"{dataset.upper()}, all data, one seed")
+    for file, names in {"curves.png": curves, "overview.png": SHOWN.get(dataset, ())}.items():
+        if shown := {RUNS[name][0]: curves[name] for name in names if name in curves}:
+            rj.plot_curves(shown, out / file, title=f"{dataset.upper()}, all data, one seed")
     print(as_markdown(rows))
 
 
