@@ -1,7 +1,7 @@
 """All methods side by side with several seeds: same data, split, network, optimiser and start.
 
     python benchmarks/methods.py fashion                # about an hour on two cores; finished runs are kept
-    python benchmarks/methods.py svhn --data-dir data   # a fifth of SVHN: 9 to 20 minutes for each run on one core
+    python benchmarks/methods.py svhn --data-dir data   # a fifth of SVHN: up to 20 minutes for each run on one core
     python benchmarks/methods.py svhn rscfed fixmatch   # some of the rows
     python benchmarks/methods.py fashion --publish      # only writes table and figures again, from the kept results
 

@@ -1,13 +1,14 @@
 """Table 1 of the RSCFed paper on all of its data, with the newer methods beside it.
 
-    python benchmarks/table1.py svhn --data-dir data                 # trains what is missing in runs/table1; 12 hours
+    python benchmarks/table1.py svhn --data-dir data                 # trains what is missing in runs/table1
     python benchmarks/table1.py svhn rscfed balanced_labels          # some of the runs
     python benchmarks/table1.py cifar100 --data-dir data
     python benchmarks/table1.py svhn --publish                       # publishes finished runs without training
 
 The data directory holds SVHN's .mat files and svhn_published_partition.npz, or CIFAR-100. The same command continues an
-interrupted run. All runs of a data set start from one model: rounds of the labeled client alone, as in the published
-code. Every method has its own constants; docs/results.md says how those of balanced_labels were chosen.
+interrupted run; one of SVHN takes up to 93 minutes on one core. All runs of a data set start from one model: rounds of
+the labeled client alone, as in the published code. Every method has its own constants; docs/results.md says how those
+of balanced_labels were chosen.
 """
 
 from pathlib import Path

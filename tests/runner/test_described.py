@@ -9,18 +9,9 @@ import pytest
 import rscfed_jax as rj
 from rscfed_jax.core.types import OF_A_CELL, FederatedData
 from rscfed_jax.runner.described import Shapes, arguments_of
+from tests.helpers import SMALL
 
-CONFIG = rj.Config(
-    dataset="synthetic:train=40,test=10,classes=3,size=16",
-    image_size=16,
-    clients=4,
-    gamma="iid",
-    min_client_size=1,
-    subsets=2,
-    subset_size=2,
-    batch_size=4,
-    devices=1,
-)
+CONFIG = rj.Config(**SMALL, clients=4, min_client_size=1, subsets=2, subset_size=2)
 
 
 def shape_of(leaf, *, cells=False):
