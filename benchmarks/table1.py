@@ -22,7 +22,7 @@ from rscfed_jax.report.tables import as_markdown
 ORIGINAL = {"labeled_share": "off", "labeled_multiplier": 1.0}
 UPPER = {"method": "fedavg", "labeled_clients": 10}
 LARGE_CROPS = {"resize": 36}  # 32 of 36 pixels instead of 32 of 40
-# Name: title, settings, and the name of the row in the paper's table.
+# Name: title, settings, and the name of the row in the paper's tables.
 RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "upper": ("FedAvg, all ten clients labeled (upper bound)", UPPER, "fedavg_upper"),
     "balanced_labels": ("Balanced labels", {"method": "balanced_labels"}, None),
@@ -35,7 +35,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "semianagg": ("SemiAnAgg", {"method": "semianagg"}, None),
     "cbafed": ("CBAFed", {"method": "cbafed"}, None),
     "rscfed": ("RSCFed", {"method": "rscfed"}, "rscfed"),
-    "sso": ("RSCFed without distances (SSO)", {"method": "sso"}, None),
+    "sso": ("RSCFed without distances (SSO)", {"method": "sso"}, "sso"),
     "fed_consist": ("Fed-Consist, labeled client at 50%", {"method": "fed_consist"}, "fed_consist"),
     "fed_consist_original": ("Fed-Consist, original weights", {"method": "fed_consist", **ORIGINAL}, None),
     "fedirm": ("FedIRM", {"method": "fedirm"}, "fedirm"),
@@ -89,7 +89,9 @@ def in_percent(numbers: dict[str, Any] | None) -> str:
 def publish(dataset: str, runs: Path) -> None:
     """Copies finished runs to the results, and makes the table and the picture of all that are there."""
     out = RESULTS / "table1" / dataset
-    paper = paper_results()["table1_leaderboard"][dataset]
+    results = paper_results()
+    paper: dict[str | None, list[float]] = {"sso": results["table2_components"][dataset]["basic_sso"]}
+    paper |= {row: numbers["values"] for row, numbers in results["table1_leaderboard"][dataset].items()}
     moments = [moment for moment in MOMENTS if moment <= ROUNDS[dataset]]
     rows = [["accuracy / AUC", *(f"round {moment}" for moment in moments), "paper, round 1000"]]
     curves = {}
@@ -101,8 +103,7 @@ def publish(dataset: str, runs: Path) -> None:
             continue
         means = smoothed(read_metrics(place))
         at_round = {mean["round"]: mean for mean in means}
-        known = paper[in_paper]["values"] if in_paper in paper else None
-        reported = "" if known is None else " / ".join(f"{value:.2f}" for value in known[:2])
+        reported = " / ".join(f"{value:.2f}" for value in paper.get(in_paper, ())[:2])
         rows.append([title, *(in_percent(at_round.get(moment)) for moment in moments), reported])
         curves[name] = means
     if not curves:
