@@ -55,7 +55,6 @@ QUICK = "quick"  # its programs come ready from a file
 WARM = "warm"  # its programs are traced, and come compiled from the cache
 COLD = "cold"  # its programs are traced and compiled
 REAL = "real"  # a new interpreter, `python -m rscfed_jax`
-STARTS = (QUICK, WARM, COLD, REAL)
 
 _seen: mmap.mmap | None = None  # of a fork: for each phase, how often it began, and whether it is under way
 _programs: Path | None = None  # where a fork finds ready programs, or puts them

@@ -230,9 +230,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
         check_stored(arguments.path, setting="PATH")
         config = Config(**settings)
     else:
-        stored = load_config(arguments.path, setting="PATH").settings()
-        # Its model fits its own settings alone: nothing is resolved anew.
-        config = Config(**stored | {RECORD: None}).replace(**settings)
+        run = load_config(arguments.path, setting="PATH")
+        stored = run.settings()
+        # Its model fits its own settings alone: nothing is resolved anew, but for what its method lets nobody give.
+        refused = {RECORD} if run.method_file is None else {RECORD, *run.method_file.get("REFUSES", {})}
+        config = Config(**stored | {RECORD: [*(stored.keys() - refused)]}).replace(**settings)
     dataset = dataset_of(config)
     if not settings.keys() - {"download", "download_from"}:
         _check_same_test(arguments.path, config, dataset)

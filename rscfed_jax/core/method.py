@@ -88,7 +88,7 @@ class Server(NamedTuple):
 
     round: Array  # int32; negative in the warm-up
     before: Model  # the global model that was sent
-    mean: Model  # of the subsets' models
+    mean: Model  # of the subsets' models, after --server-optimizer
     memory: Any
 
 

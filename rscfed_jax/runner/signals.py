@@ -1,5 +1,6 @@
 """SIGINT and SIGTERM: the first signal lets the run stop at the next safe point, the second ends it immediately."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -47,11 +48,12 @@ class StopSignals:
                 if self.number is not None:
                     os._exit(128 + received[0])
                 self.number = received[0]
-                print(
-                    "finishing the current rounds, then stopping; signal again to stop immediately",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                with contextlib.suppress(OSError):  # nobody may read it any more, but the next signal must count
+                    print(
+                        "finishing the current rounds, then stopping; signal again to stop immediately",
+                        file=sys.stderr,
+                        flush=True,
+                    )
 
 
 def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:

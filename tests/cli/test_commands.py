@@ -130,6 +130,11 @@ def test_evaluate_agrees_with_the_last_record(capsys, trained):
     assert evaluated(capsys, trained / "checkpoints" / "2", *NETWORK)["round"] == 2
 
 
+def test_evaluate_takes_a_run_of_a_method_that_refuses_a_setting(tmp_path, capsys):
+    run("train", *TINY, "--method", "cbafed", "--rounds", "1", "--out", str(tmp_path / "run"), "--quiet")
+    assert evaluated(capsys, tmp_path / "run", *NETWORK)["round"] == 1
+
+
 def test_evaluate_refuses_a_run_of_data_that_its_settings_do_not_name(tmp_path, capsys, trained):
     out = tmp_path / "run"
     out.mkdir()
