@@ -8,8 +8,11 @@ model on strong views, above thresholds that rise with what a class has had so f
 those of its code. Choices:
 - The anchor is the same random network for every seed; its features are those of the centre of the image, and are
   computed when they are needed.
+- A class whose samples point away from the anchor has similarity zero, the least its code can have: it knows only
+  networks whose features end in a ReLU. Negative ones would let a client's weight grow without bound.
 - Its warm-up is a download of unknown length. Here it is 21 rounds.
-- Weight decay and clipping are those of the other methods; its code spares the classifier and the labeled clients.
+- Weight decay, clipping and learning rates are those of the other methods; its code spares the classifier and the
+  labeled clients, and trains unlabeled ones at 0.02, not 0.021.
 """
 
 from dataclasses import dataclass
@@ -138,10 +141,10 @@ def anchored_scores(news: dict[str, Array], counted: Array) -> Array:
     A class of which a client has no confident sample counts as similar. Members not `counted` are left out.
     """
     number = news["confident"]
-    similarity = jnp.where(number > 0, news["similar"] / jnp.maximum(number, 1), 1.0)
+    similarity = jnp.where(number > 0, jnp.maximum(news["similar"], 0) / jnp.maximum(number, 1), 1.0)
     total = jnp.sum(jnp.where(counted[:, None], similarity, 0), axis=0)
     scores = jnp.sum(1 - similarity / jnp.where(total == 0, 1, total), axis=1)
-    return jnp.where(counted, jnp.maximum(scores, 0), 0)
+    return jnp.where(counted, scores, 0)
 
 
 def by_similarity(models: Model, members: Members, hyper: Hyper) -> Consensus:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import rscfed_jax as rj
 from rscfed_jax.config import Config, Hyper, SettingError
@@ -86,6 +87,22 @@ def test_scores_match_the_source(x64):
     scores = anchored_scores(members.news, ~members.labeled)
     expected = reference.anchored_weights(*(np.asarray(members.news[name])[1:] for name in ("similar", "confident")))
     np.testing.assert_allclose(scores[1:] / scores.sum(), expected, rtol=1e-10)
+
+
+COSINES = hnp.arrays(np.float32, (4, 3), elements=st.floats(-1, 1, width=32))
+
+
+@given(COSINES, st.lists(st.booleans(), min_size=4, max_size=4))
+def test_no_client_has_more_than_its_bound_whatever_the_cosines(cosines, counted):
+    """Each class gives n clients n - 1 or more in all, and none of them more than 1."""
+    news = {"similar": jnp.asarray(cosines * 2), "confident": jnp.full((4, 3), 2.0)}
+    scores = anchored_scores(news, jnp.array(counted))
+    assert float(scores.min()) >= 0
+    assert float(scores.max()) * (sum(counted) - 1) <= float(scores.sum()) * (1 + 1e-5)
+    seen = np.maximum(cosines, 0).astype(np.float64)[np.array(counted)]
+    if sum(counted) > 1 and (seen.sum(axis=0) > 1e-30).all():
+        expected = reference.anchored_weights(seen * 2, np.full(seen.shape, 2.0))
+        np.testing.assert_allclose(scores[np.array(counted)] / scores.sum(), expected, atol=1e-5)
 
 
 def test_labeled_clients_have_half_and_the_others_share_half_by_score(x64):
