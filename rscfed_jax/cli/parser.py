@@ -12,6 +12,7 @@ from rscfed_jax.cli import commands
 from rscfed_jax.cli.flags import add_config, add_processes, add_settings, add_target
 from rscfed_jax.cli.settings import file_of, with_source
 from rscfed_jax.config import Setting, SettingError
+from rscfed_jax.config.limits import read_limits
 from rscfed_jax.config.registry import METHODS, is_path
 from rscfed_jax.data.load import datasets_help
 from rscfed_jax.paper.tables import DECIDED, TABLES
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
+        read_limits()  # refused at once if wrong, even where no file is read
         methods = [METHODS.find(path) for path in method_files(argv)]
         parser = _parser([setting for method in methods for setting in method.settings])
     except SettingError as error:

@@ -26,10 +26,7 @@ def check_together(config: "Config") -> None:
     if config.samples == "subsets" and config.subset_size > config.clients:
         raise SettingError("subset_size", config.subset_size, f"must be from 1 to --clients {config.clients}")
     if config.samples == "unlabeled" and (config.labeled_clients == config.clients or config.labeled_fraction == 1):
-        setting = "labeled_clients" if config.labeled_fraction is None else "labeled_fraction"
-        needs = f"--method {config.method}" if config.sampling == "own" else f"--sampling {config.sampling}"
-        reason = f"leaves no unlabeled samples, which {needs} needs; must be smaller"
-        raise SettingError(setting, getattr(config, setting), reason)
+        raise no_unlabeled_samples(config)
     if config.labeled_batch_size is not None and config.labeled_fraction is None:
         reason = "needs --labeled-fraction, which gives every client labeled and unlabeled samples"
         raise SettingError("labeled_batch_size", config.labeled_batch_size, reason)
@@ -40,6 +37,14 @@ def check_together(config: "Config") -> None:
         _check_method(config, config.method_file)
     if config.model_file is not None:
         _check_model(config, config.model_file)
+
+
+def no_unlabeled_samples(config: "Config") -> SettingError:
+    """The error where every sample has a label, and only clients with unlabeled ones would take part."""
+    setting = "labeled_clients" if config.labeled_fraction is None else "labeled_fraction"
+    needs = f"--method {config.method}" if config.sampling == "own" else f"--sampling {config.sampling}"
+    reason = f"leaves no unlabeled samples, which {needs} needs; must be smaller"
+    return SettingError(setting, getattr(config, setting), reason)
 
 
 def _check_labels(config: "Config") -> None:

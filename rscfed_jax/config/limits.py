@@ -43,6 +43,11 @@ class OverLimitError(ValueError):
 
 def limit_of(name: str) -> int:
     """How much is allowed now."""
+    return read_limits()[name]
+
+
+def read_limits() -> dict[str, int]:
+    """All limits by name: the defaults, and what the variable says instead."""
     limits = {limit: default for limit, (_, default) in LIMITS.items()}
     text = os.environ.get(VARIABLE, "")
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -50,7 +55,7 @@ def limit_of(name: str) -> int:
         if key.strip() not in LIMITS:
             raise SettingError(VARIABLE, text, f"must be like bytes=64GiB,pixels=1e9, with {', '.join(LIMITS)}")
         limits[key.strip()] = int(read_size(VARIABLE, size))
-    return limits[name]
+    return limits
 
 
 def check_limit(name: str, found: int, holds: str = "has") -> None:

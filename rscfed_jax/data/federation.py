@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rscfed_jax.config import Config, SettingError
-from rscfed_jax.config.checks import wrong_clients
+from rscfed_jax.config.checks import no_unlabeled_samples, wrong_clients
 from rscfed_jax.data import partition
 from rscfed_jax.data.dataset import Dataset, checked, with_validation
 from rscfed_jax.data.labeled_samples import draw_for_server, draw_pool, share_pool
@@ -156,7 +156,10 @@ def build_federation(config: Config, *, dataset: Dataset | None = None) -> Feder
         chosen = partition.choose_labeled(counts, config.labeled_clients, config.labeled_choice, choice_rng)
         parts = Ragged.of(samples)
         visible = parts.like(np.repeat(np.isin(np.arange(len(parts)), chosen), parts.sizes))
-    return Federation(dataset, samples, visible, client_names=client_names)
+    federation = Federation(dataset, samples, visible, client_names=client_names)
+    if config.samples == "unlabeled" and not federation.unlabeled.any():  # a fraction of few samples, rounded
+        raise no_unlabeled_samples(config)
+    return federation
 
 
 def _check_clients(config: Config, dataset: Dataset) -> None:

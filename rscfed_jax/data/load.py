@@ -21,7 +21,14 @@ def dataset_of(config: Config) -> Dataset:
     if declared is None or not _takes(declared, argument=bool(colon)):
         *first, last = map(_usage, DATASETS.declarations.values())
         raise SettingError("dataset", config.dataset, f"must be {', '.join(first)} or {last}")
-    dataset: Dataset = declared.load().load(config)
+    loader = declared.load()
+    try:
+        dataset: Dataset = loader.load(config)
+    except OSError as error:  # as of a folder that may not be entered, or a link to nothing
+        what = f"cannot be read: {error.strerror or error}"
+        raise SettingError(
+            "dataset", config.dataset, what if error.filename is None else f"{error.filename}: {what}"
+        ) from None
     if config.validation:
         dataset = with_validation(dataset, config.validation)
     if len(np.unique(dataset.test_labels)) < 2:

@@ -33,8 +33,7 @@ def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -
     The name of an array file is a hash of the paths, lengths and times of the picture files.
     """
     folder = cache_folder("pictures")
-    made_from = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = hashlib.sha256(json.dumps([DECODER, made_from]).encode()).hexdigest()[:24]
+    key = hashlib.sha256(json.dumps([DECODER, [_state_of(file) for file in files]]).encode()).hexdigest()[:24]
     paths = [folder / f"{key}-{size}.npy" for size in sizes]
     shapes = [(len(files), size, size, 3) for size in sizes]
     cached = [_cached(path, shape) for path, shape in zip(paths, shapes, strict=True)]
@@ -50,6 +49,12 @@ def load_pictures(files: Sequence[Path], sizes: Sequence[int], config: Config) -
             ) from None
         arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
     return arrays
+
+
+def _state_of(file: Path) -> tuple[str, int, int]:
+    """Path, length and time of a file."""
+    state = file.stat()
+    return str(file.resolve()), state.st_size, state.st_mtime_ns
 
 
 def _cached(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:

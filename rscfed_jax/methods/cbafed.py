@@ -11,6 +11,8 @@ Numbers are those of its code. Each part can be switched off, as in its ablation
   that round.
 - Classes are counted over the clients that take part in a round, once for each subset that drew them.
 - Its cap is 0.9 on SVHN and ISIC, and 0.95 elsewhere, which is the default here.
+- Kept samples are shuffled, and a last batch of one sample trains like any other; its code takes them in the order in
+  which it labeled them, and skips such a batch.
 - Optimiser and learning rates are those of the other methods: 0.021 for unlabeled clients instead of 0.02.
 """
 

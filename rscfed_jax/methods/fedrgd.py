@@ -9,6 +9,8 @@ equally. Choices:
 - A labeled client trains once in a round, and its model is in every group (`--repeat share`).
 - Groups have the same size: if clients cannot be divided evenly, a few sit out, different ones each round.
 - Networks are those of the other methods; the paper has group normalisation in place of batch normalisation.
+- A round is one epoch with the optimiser and learning rates of the other methods; in the paper it is 16 steps at 0.146,
+  on a cosine schedule.
 """
 
 from dataclasses import dataclass

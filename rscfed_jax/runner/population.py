@@ -78,7 +78,7 @@ class Stage:
         if self.sample is None:
             return np.zeros((chunk[1], 0, 0), np.int32)
         first, rounds = chunk
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        with jax.default_device(_host_device()):
             numbers = np.arange(first, first + self.capacity, dtype=np.int32)  # all at once: one program for any chunk
             key = jax.random.key(self.population.config.seed)
             holders = len(self.population.holders.sizes)
@@ -143,3 +143,11 @@ class Stage:
         state, reports = jax.block_until_ready(running)
         states.keep(self.axis, state.clients, current.ids)
         return state, reports
+
+
+def _host_device() -> jax.Device:
+    """The CPU, or where JAX_PLATFORMS leaves it out, an accelerator: random numbers are the same."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.local_devices()[0]

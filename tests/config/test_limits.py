@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from rscfed_jax.config import SettingError
+from rscfed_jax.config import SettingError, registry
 from rscfed_jax.config.documents import parse_json
 from rscfed_jax.config.files import open_regular, read_bounded
 from rscfed_jax.config.limits import LIMITS, OverLimitError, check_limit, limit_of
@@ -38,6 +38,11 @@ def test_a_wrong_limit_is_refused(limits, text):
     limits(text)
     with pytest.raises(SettingError, match=r"^RSCFED_JAX_LIMITS .*: must be "):
         limit_of("bytes")
+
+
+def test_the_files_of_the_package_are_read_whatever_the_limits_are(limits):
+    limits("config=1")
+    assert "rscfed" in registry._declarations.__wrapped__(registry.METHODS)
 
 
 def test_a_refusal_says_how_to_raise_the_limit(limits):

@@ -54,6 +54,14 @@ def test_a_labeled_fraction_labels_a_part_of_every_client():
     np.testing.assert_allclose(shares, 0.1, atol=0.01)
 
 
+def test_a_labeled_fraction_that_rounds_to_all_samples_is_refused_where_unlabeled_ones_are_needed():
+    config = Config(method="semifl", clients=500, gamma="iid", labeled_fraction=0.98)
+    with pytest.raises(
+        SettingError, match=r"^--labeled-fraction 0.98: leaves no unlabeled samples, which --method semifl"
+    ):
+        build_federation(config)
+
+
 def test_the_default_labeled_client_holds_every_class_of_fashion():
     federation = build_federation(Config())
     assert federation.labeled.sum() == 1

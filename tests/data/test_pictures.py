@@ -77,6 +77,14 @@ def test_a_picture_that_does_not_decode_is_named_and_nothing_is_left_behind(tmp_
         assert list(cache.iterdir()) == []
 
 
+@pytest.mark.parametrize(("target", "said"), [("nowhere", "No such file"), ("lost.png", "Too many levels")])
+def test_a_link_to_nothing_is_named(tmp_path, target, said):
+    folder = write_classes(tmp_path / "pets")
+    (folder / "cat" / "lost.png").symlink_to(target)
+    with pytest.raises(SettingError, match=rf"lost.png: cannot be read: {said}"):
+        load_dataset(f"folder:{folder}", image_size=16, seed=SEED)
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     folder = write_classes(tmp_path / "pets")
     (tmp_path / "file").write_text("in the way")

@@ -1,13 +1,14 @@
 """Populations of which the devices hold a working set at a time: the same runs bit for bit, and who is refused."""
 
 import chex
+import jax
 import numpy as np
 import pytest
 
 import rscfed_jax as rj
 from rscfed_jax.config import SettingError
 from rscfed_jax.core.sampling import RandomSubsets
-from rscfed_jax.runner import choose_population
+from rscfed_jax.runner import choose_population, population
 from rscfed_jax.runner.population import draw_subsets
 from tests.helpers import SMALL, StopAfter, assert_same_run, records_of, saved_rounds
 
@@ -112,6 +113,16 @@ def test_the_host_draws_what_a_round_would_draw():
     assert drawn.shape == (5, 2, 3)
     again = draw_subsets(key, np.arange(1, 3), sample=RandomSubsets(2, 3), holders=24)
     np.testing.assert_array_equal(drawn[3:], again)
+
+
+def test_the_host_draws_also_where_jax_has_no_cpu(monkeypatch):
+    def local_devices(backend=None):
+        if backend == "cpu":
+            raise RuntimeError("Unknown backend cpu")
+        return jax.devices()
+
+    monkeypatch.setattr(jax, "local_devices", local_devices)
+    assert population._host_device() == jax.devices()[0]
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,12 @@ CASES = {
         "byte=3",
         "RSCFED_JAX_LIMITS byte=3: must be like bytes=",
     ),
+    "wrong limit where no file is read": (
+        lambda here: None,
+        "plan --dataset synthetic",
+        "depth",
+        "RSCFED_JAX_LIMITS",
+    ),
     "limit without a number": (
         isic_table,
         "data isic2018 --data-dir .",
