@@ -14,7 +14,7 @@ from typing import Any
 from rscfed_jax.cli.endings import print_result, stoppable
 from rscfed_jax.cli.settings import flags_of, settings_of, settings_of_grid, settings_of_table
 from rscfed_jax.cli.show_data import draw_partition, export_partition, print_dataset, print_partition
-from rscfed_jax.config import RECORD, Config, Setting, SettingError, read_size
+from rscfed_jax.config import Config, Setting, SettingError, read_size
 from rscfed_jax.config.config_file import SEEDS
 from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import build_federation
@@ -230,11 +230,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         check_stored(arguments.path, setting="PATH")
         config = Config(**settings)
     else:
-        run = load_config(arguments.path, setting="PATH")
-        stored = run.settings()
-        # Its model fits its own settings alone: nothing is resolved anew, but for what its method lets nobody give.
-        refused = {RECORD} if run.method_file is None else {RECORD, *run.method_file.get("REFUSES", {})}
-        config = Config(**stored | {RECORD: [*(stored.keys() - refused)]}).replace(**settings)
+        # Fixed: the model of a run fits the run's own settings alone.
+        config = load_config(arguments.path, setting="PATH").fixed().replace(**settings)
     dataset = dataset_of(config)
     if not settings.keys() - {"download", "download_from"}:
         _check_same_test(arguments.path, config, dataset)

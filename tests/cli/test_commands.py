@@ -131,7 +131,7 @@ def test_evaluate_agrees_with_the_last_record(capsys, trained):
 
 
 def test_evaluate_takes_a_run_of_a_method_that_refuses_a_setting(tmp_path, capsys):
-    run("train", *TINY, "--method", "cbafed", "--rounds", "1", "--out", str(tmp_path / "run"), "--quiet")
+    assert run("train", *TINY, "--method", "cbafed", "--rounds", "1", "--out", tmp_path / "run", "--quiet") == 0
     assert evaluated(capsys, tmp_path / "run", *NETWORK)["round"] == 1
 
 
