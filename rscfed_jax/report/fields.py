@@ -7,9 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from rscfed_jax.config.documents import cut
+
 MOST_NUMBERS = 400  # that are written into the fields
 SMALL = 7.0  # size of these numbers, in points
-MOST_LETTERS = 14  # of a name beside an axis
+MOST_LETTERS = 20  # of a name beside an axis
 
 
 def draw_fields(
@@ -67,4 +69,4 @@ def _thinned(names: Sequence[str], *, room: float, needed: float) -> dict[int, s
     """Every name, or every second, fifth, tenth, ... by its place, so that each has `needed` points of the room."""
     steps = (nice * 10**power for power in range(9) for nice in (1, 2, 5))
     step = next(step for step in steps if step * room >= needed * len(names))
-    return {place: names[place][:MOST_LETTERS] for place in range(0, len(names), step)}
+    return {place: cut(names[place], MOST_LETTERS) for place in range(0, len(names), step)}

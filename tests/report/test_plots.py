@@ -87,6 +87,13 @@ def test_names_beside_an_axis_are_thinned_out_and_labeled_clients_marked():
     assert 10 < len(names) < 40
 
 
+def test_a_long_name_beside_an_axis_is_cut_where_one_sees_it(tmp_path):
+    plot_confusion(np.ones((2, 2), int), tmp_path / "c.svg", class_names=["balanced_labels", "a" * 21])
+    written = (tmp_path / "c.svg").read_text()
+    assert "<!-- balanced_labels -->" in written
+    assert f"<!-- {'a' * 20}... -->" in written
+
+
 def test_a_name_is_never_read_as_a_formula(tmp_path):
     plot_confusion(np.ones((2, 2), int), tmp_path / "c.svg", class_names=["$x_1", "cost$1_{$2"])
     assert "<!-- $x_1 -->" in (tmp_path / "c.svg").read_text()
