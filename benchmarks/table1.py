@@ -47,6 +47,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], str | None]] = {
         {"method": "balanced_labels", "balanced_labels_label_view": "crop"} | LARGE_CROPS,
         None,
     ),
+    "semianagg_large_crops": ("SemiAnAgg, larger crops", {"method": "semianagg"} | LARGE_CROPS, None),
     "rscfed_large_crops": ("RSCFed, larger crops", {"method": "rscfed"} | LARGE_CROPS, None),
 }
 # A constant that a method's source has for one data set, and fewer rounds of a method that trains five epochs in each.
@@ -57,8 +58,6 @@ OWN: dict[tuple[str, str], dict[str, Any]] = {
 ROUNDS = {"svhn": 300, "cifar100": 200}
 PARTITION = {"svhn": "svhn_published_partition.npz"}
 START = {"method": "fedavg", "flip": True, "rounds": 7, "eval_every": 7}
-# Runs that were made before, by benchmarks/svhn.py, from the same start.
-EARLIER = {("svhn", "rscfed"): RESULTS / "svhn" / "full-rscfed-paper"}
 # The curves of the overview, where there are too many for one picture.
 SHOWN = {"svhn": ("upper", "semianagg", "cbafed", "fed_consist", "rscfed", "lower")}
 MOMENTS = (50, 100, 200, 300)
@@ -72,8 +71,6 @@ def config_of(dataset: str, data_dir: Path, settings: dict[str, Any]) -> rj.Conf
 
 def train(dataset: str, name: str, data_dir: Path, runs: Path) -> None:
     """Runs or continues one of the runs, after the one whose model all start from."""
-    if (dataset, name) in EARLIER:
-        return
     rj.train(config_of(dataset, data_dir, START), out=runs / dataset / "start", resume=True, progress=True)
     often = {"warmup_rounds": 0, "rounds": ROUNDS[dataset], "eval_every": 10, "checkpoint_every": 10}
     own = RUNS[name][1] | OWN.get((dataset, name), {})
@@ -98,7 +95,7 @@ def publish(dataset: str, runs: Path) -> None:
     for name, (title, _, in_paper) in RUNS.items():
         if (runs / dataset / name / "summary.json").exists():
             keep_run(runs / dataset / name, f"table1/{dataset}/{name}")
-        place = EARLIER.get((dataset, name), out / name)
+        place = out / name
         if not (place / "summary.json").exists():
             continue
         means = smoothed(read_metrics(place))
