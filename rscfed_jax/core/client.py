@@ -35,20 +35,29 @@ def train_slot(
 
     A client whose model is not finite sends the global model and keeps its earlier state: zero times NaN is NaN. So
     does one that does not answer; it trains nothing. A client that keeps no state begins anew, its teacher as the
-    global model.
+    global model. A teacher that began as the initial model takes over the batch statistics of the global model.
     """
     key = jax.random.fold_in(jax.random.fold_in(broadcast.key, slot.subset), slot.client)
     model = broadcast.model
     started = before or init_client(model, hyper, with_teacher=algorithm.with_teacher)
     if algorithm.with_teacher:
+        assert started.teacher is not None
         start = model if before is None else choose(hyper.teacher_from_selection > 0, model, broadcast.initial_model)
-        started = started._replace(teacher=choose(started.step == 0, start, started.teacher))
+        teacher = choose(started.step == 0, start, started.teacher)
+        # Nothing moves a teacher's batch statistics, and those of an untrained model would stay as they are.
+        fresh = choose(hyper.teacher_from_selection > 0, statistics_of(teacher), statistics_of(model))
+        started = started._replace(teacher={**teacher, **fresh})
     working = jnp.where(slot.answers, slot.row, NOBODY)
     after_model, after, told = train_client(algorithm, key, working, started, broadcast, data, hyper)
     sent = algorithm.faults.sent(jax.random.fold_in(key, ATTACK), slot.attacks, after_model, model, hyper)
     healthy = slot.answers & all_finite(sent)
     trained = Trained(choose(healthy, sent, model), *told, healthy, slot.answers)
     return trained, before and choose(healthy, after, before)
+
+
+def statistics_of(model: Model) -> Model:
+    """What a model holds besides its parameters: batch statistics, where the network has them."""
+    return {name: part for name, part in model.items() if name != "params"}
 
 
 def train_client(

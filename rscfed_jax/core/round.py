@@ -99,10 +99,12 @@ def one_round(
     if method.serve is not None:
         model, memory = method.serve(Server(state.round, state.model, model, memory), members, hyper)
     down, up = models_sent(algorithm, subsets, trained, data)
+    labeled_loss = _mean_where(trained.losses.labeled, trained.healthy & members.labeled)
     if method.finish is not None:
         sent = broadcast._replace(model=model, memory=memory)
-        model, clients, count = second_phase(algorithm, clients, sent, data, hyper)
+        model, clients, count, finish_loss = second_phase(algorithm, clients, sent, data, hyper)
         down, up = down + count, up + count
+        labeled_loss = jnp.where(jnp.any(trained.healthy & members.labeled), labeled_loss, finish_loss)
     state = state._replace(
         round=state.round + 1,
         model=model,
@@ -116,7 +118,7 @@ def one_round(
         subsets=clients_in(subsets, data),
         weights=consensus.weights,
         distances=consensus.distances,
-        labeled_loss=_mean_where(trained.losses.labeled, trained.healthy & members.labeled),
+        labeled_loss=labeled_loss,
         consistency_loss=_mean_where(trained.losses.consistency, trained.healthy & data.unlabeled[subsets]),
         broken=trained.answered & ~trained.healthy,
         dropped=~trained.answered,
@@ -177,8 +179,8 @@ def train_subsets(
 
 def second_phase(
     algorithm: Algorithm, clients: ClientState | None, broadcast: Broadcast, data: FederatedData, hyper: Hyper
-) -> tuple[Model, ClientState | None, Array]:
-    """The mean of all labeled clients after they have trained on from the new global model, and models sent."""
+) -> tuple[Model, ClientState | None, Array, Array]:
+    """The mean of all labeled clients after they trained on from the new global model, models sent, and their loss."""
     finish = algorithm.method.finish
     assert finish is not None
     method = dataclasses.replace(
@@ -201,7 +203,8 @@ def second_phase(
     members = Members(labels[subsets], data.labeled[subsets], trained.healthy)
     consensus: Consensus = jax.vmap(finish.aggregate, in_axes=(0, 0, None))(trained.model, members, hyper)
     travels = subsets.size if algorithm.server_id is None else 0  # a server that holds the labels sends itself nothing
-    return global_mean(consensus, broadcast.model), clients, jnp.int32(travels)
+    loss = _mean_where(trained.losses.labeled, trained.healthy)
+    return global_mean(consensus, broadcast.model), clients, jnp.int32(travels), loss
 
 
 def models_sent(algorithm: Algorithm, subsets: Array, trained: Trained, data: FederatedData) -> tuple[Array, Array]:

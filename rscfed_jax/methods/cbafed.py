@@ -10,7 +10,10 @@ Numbers are those of its code. Each part can be switched off, as in its ablation
 - Without a warm-up the first round has the thresholds of balanced classes, and the server's record is the model after
   that round.
 - Classes are counted over the clients that take part in a round, once for each subset that drew them.
-- Its cap is 0.9 on SVHN and ISIC, and 0.95 elsewhere, which is the default here.
+- Its cap is 0.9 on SVHN and ISIC, and 0.95 elsewhere, which is the default here. On ISIC it counts labels ten times
+  (`--labeled-multiplier 10`).
+- Made for clients that hold all labels or none. One that holds a part counts as labeled: its labels and its kept
+  pseudo-labels have the same weight in a batch, whatever their numbers.
 - Kept samples are shuffled, and a last batch of one sample trains like any other; its code takes them in the order in
   which it labeled them, and skips such a batch.
 - Optimiser and learning rates are those of the other methods: 0.021 for unlabeled clients instead of 0.02.

@@ -10,6 +10,8 @@ code. Choices:
   batches are those of the other methods; its code has one batch of all labeled and one of all kept samples.
 - Made for clients that each hold some labels. A client without unlabeled samples has no such estimate: such
   clients are averaged by data amount and together have half of the weight by default.
+- The mean prediction follows the strong views that the loss sees; in its code, weak ones. A labeled sample is not used
+  a second time without its label.
 - The strong view is FixMatch's RandAugment (`--strong`); its code has a variant of full strength.
 - Optimiser and learning rates are those of the other methods: 0.021 for clients without labels instead of 0.03.
 - In its code the weights are 100 times the softmax of themselves after a step, which keeps them close to equal.

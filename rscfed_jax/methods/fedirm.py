@@ -6,6 +6,8 @@ MICCAI 2021. https://arxiv.org/abs/2106.08600
 Numbers are those of its code. Choices where it cannot be followed or says nothing:
 - The server hands out the mean relation matrix of the round before, as all clients of a round train at once. Before
   the first round it is uniform; after the labeled-only rounds (`--warmup-rounds`, 21) it never is.
+- The teacher normalises with the statistics of the batch, as in its code, but follows the student at one pace from the
+  first step on.
 - The entropy that filters pseudo-labels is that of one prediction: the models here have no dropout.
 - The losses of a labeled sample's two views are added.
 - Optimiser, learning rates, batches and augmentation are those of the other methods, for a comparison between equals.
@@ -22,7 +24,7 @@ import optax
 from rscfed_jax.config import Config, Hyper
 from rscfed_jax.core.aggregation import Members, as_equals
 from rscfed_jax.core.method import Mean, Method, News, Server
-from rscfed_jax.core.objective import PseudoLabels, Step, Told, balanced, consistency, student_logits, teacher_logits
+from rscfed_jax.core.objective import PseudoLabels, Step, Told, consistency, student_logits
 from rscfed_jax.core.types import Array, Losses, Model
 
 SAMPLES = "all"
@@ -37,6 +39,7 @@ NUMBERS = {
 }
 REFUSES = {
     "labeled_fraction": "needs clients with all their labels; --labeled-fraction gives each only a part",
+    "balanced_softmax": "smooths its labels, so that --balanced-softmax would raise classes that a client lacks",
 }
 
 
@@ -129,12 +132,12 @@ def relation_loss(network: nn.Module, model: Model, step: Step, hyper: Hyper) ->
     seen, unseen = batch.valid & has_label, batch.valid & ~has_label
     labels = jnp.where(has_label, batch.labels, 0)
     smoothing, temperature = own["smoothing"], own["temperature"]
-    labeled = smoothed_cross_entropy(balanced(logits, step), labels, seen, smoothing=smoothing)
-    labeled += smoothed_cross_entropy(balanced(other_logits, step), labels, seen, smoothing=smoothing)
+    labeled = smoothed_cross_entropy(logits, labels, seen, smoothing=smoothing)
+    labeled += smoothed_cross_entropy(other_logits, labels, seen, smoothing=smoothing)
     news = {"relations": jax.lax.stop_gradient(relation_matrix(logits, labels, seen, temperature=temperature))}
     if step.teacher is None:
         return labeled, Told(stats, Losses(labeled, jnp.zeros_like(labeled)), news)
-    target = teacher_logits(network, step.teacher, batch.views["teacher"])
+    target, _ = student_logits(network, step.teacher, batch.views["teacher"], batch.valid)
     unlabeled = consistency(logits, target, unseen, jnp.ones_like(hyper.tau))
     sure = trusted(jax.lax.stop_gradient(logits), confidence=own["confidence"], entropy=own["entropy"])
     pseudo = PseudoLabels(jnp.argmax(logits, axis=1), sure)

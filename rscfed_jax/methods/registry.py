@@ -8,7 +8,7 @@ from rscfed_jax.config import Config, SettingError
 from rscfed_jax.config.registry import METHODS as FILES
 from rscfed_jax.config.registry import Declaration
 from rscfed_jax.core.aggregation import DISTANCES, SubConsensus, by_data_amount
-from rscfed_jax.core.method import Aggregate, Method, Separate
+from rscfed_jax.core.method import Aggregate, Labeled, Method, Separate
 from rscfed_jax.core.robust import geometric_median, krum, median, multi_krum, trimmed_mean
 from rscfed_jax.core.sampling import sampler_of
 
@@ -35,7 +35,7 @@ def with_settings(method: Method, config: Config) -> Method:
         changes["sample"] = sampler_of(config, second_phase=method.finish is not None)
     if config.aggregator != "own":
         changes["aggregate"] = AGGREGATORS[config.aggregator](config)
-    if config.labeled_batch_size is not None:
+    if config.labeled_batch_size is not None and not isinstance(method.batches, Labeled):
         changes["batches"] = Separate(config.labeled_batch_size, config.batch_size)
     return dataclasses.replace(method, **changes) if changes else method
 

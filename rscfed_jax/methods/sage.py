@@ -8,6 +8,8 @@ Numbers are those of its code: threshold 0.95, and a mixture of halves where con
   clients that hold all of their labels or none. A labeled sample is not used a second time without its label.
 - Optimiser, learning rates and augmentation are those of the other methods; in its code, all clients share one
   momentum buffer.
+- One local epoch over a client's samples by default; its code has five, in each of which an unlabeled sample is seen
+  twice. Batch normalisation sees each view by itself; its code joins labeled, weak and strong images in one batch.
 - Models are averaged by data amount; clients that hold all labels have half of the weight together by default.
 """
 

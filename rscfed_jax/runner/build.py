@@ -16,7 +16,7 @@ from rscfed_jax.config.registry import METHODS, NO_FILE
 from rscfed_jax.core.algorithm import Algorithm
 from rscfed_jax.core.client_axis import GRID, ClientAxis, place_data
 from rscfed_jax.core.faults import NO_FAULTS, Faults
-from rscfed_jax.core.method import Method
+from rscfed_jax.core.method import Labeled, Method
 from rscfed_jax.core.optimizer import SERVER_OPTIMIZERS, ServerOptimizer
 from rscfed_jax.core.program import init_cells, init_cells_on_cpu
 from rscfed_jax.core.repeat import REPEATS
@@ -112,7 +112,7 @@ def make_algorithms(
     # A federation without unlabeled samples does not pay for a teacher.
     main = method if any_unlabeled else dataclasses.replace(method, teacher="none")
     on_labeled = dataclasses.replace(
-        method, sample=LabeledClients(), aggregate=method.warmup, teacher="none", finish=None
+        method, sample=LabeledClients(), aggregate=method.warmup, teacher="none", batches=Labeled(), finish=None
     )
 
     def algorithm(method: Method, faults: Faults, server: ServerOptimizer | None) -> Algorithm:

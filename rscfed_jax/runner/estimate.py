@@ -6,7 +6,7 @@ the number of steps. Memory is counted from shapes; what a chunk of clients take
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rscfed_jax.config import Config, Hyper
-from rscfed_jax.core.method import Method, Separate
+from rscfed_jax.core.method import Labeled, Method, Separate
 from rscfed_jax.core.schedule import waves_of
 from rscfed_jax.data.federation import Federation
 from rscfed_jax.report.tables import as_console
@@ -70,7 +70,8 @@ def local_steps(config: Config, method: Method, sizes: np.ndarray, labels: np.nd
         epochs = np.asarray(method.epochs(jnp.asarray(labeled), numbers))
     if isinstance(method.batches, Separate):
         return method.batches.steps(labels, sizes - labels) * epochs
-    return -(-sizes // config.batch_size) * epochs
+    samples = labels if isinstance(method.batches, Labeled) else sizes
+    return -(-samples // config.batch_size) * epochs
 
 
 def steps_per_round(config: Config, method: Method, sizes: np.ndarray, labels: np.ndarray) -> float:
@@ -90,7 +91,8 @@ def run_seconds(config: Config, federation: Federation, *, objects: Objects = NO
     Other steps are taken to need as much longer as they have more arithmetic.
     """
     method, sizes, labels = objects.method_of(config), federation.sizes, federation.label_counts.sum(axis=1)
-    warmup = config.warmup_rounds * float(local_steps(config, method, sizes, labels)[labels > 0].sum())
+    on_labels = replace(method, batches=Labeled())
+    warmup = config.warmup_rounds * float(local_steps(config, on_labels, sizes, labels).sum())
     flops = step_flops(config, federation.dataset.classes, Parts.of(config, federation, objects), objects=objects)
     steps = config.rounds * steps_per_round(config, method, sizes, labels) + warmup
     return steps * SECONDS_PER_STEP * flops / MEASURED_FLOPS

@@ -172,3 +172,18 @@ def test_batched_training_of_ragged_clients_equals_a_loop_over_clients(x64, loop
     for client, teacher in teachers.items():  # of the client's last slot
         kept = jax.tree.map(lambda leaf, c=client: leaf[c], state.clients.teacher)
         chex.assert_trees_all_close(kept, teacher, atol=1e-9)
+
+
+@pytest.mark.parametrize("begins", ["initial", "first-selected"])
+def test_only_a_teacher_that_began_untrained_takes_over_the_batch_statistics_of_the_global_model(begins):
+    tiny = Tiny(teacher_init=begins)
+    algorithm = tiny.algorithm(method=Method(sample=FixedSubsets(SUBSETS), aggregate=sub_consensus))
+    first = tiny.state(algorithm)
+    second, _ = once(algorithm, first, tiny.data, tiny.hyper)
+    third, _ = once(algorithm, second, tiny.data, tiny.hyper)
+    expected = (second if begins == "initial" else first).model["batch_stats"]
+    for client in (0, 2, 3):  # without labels
+        kept = jax.tree.map(lambda leaf, c=client: leaf[c], third.clients.teacher["batch_stats"])
+        chex.assert_trees_all_equal(kept, expected)
+    moved = jax.tree.map(lambda new, old: jnp.abs(new - old).max(), second.model, first.model)
+    assert min(jax.tree.leaves(moved["batch_stats"])) > 0

@@ -10,10 +10,12 @@ import pytest
 
 from rscfed_jax.config import Config
 from rscfed_jax.core.aggregation import Members
+from rscfed_jax.core.client_axis import ClientAxis
 from rscfed_jax.core.method import Server
 from rscfed_jax.core.program import scan_rounds
 from rscfed_jax.methods.registry import METHODS
-from tests.helpers import Tiny, once, with_permuted_truth
+from rscfed_jax.runner.build import make_algorithms
+from tests.helpers import Tiny, once, ragged_federation, with_permuted_truth
 
 # An untrained network is sure of nothing.
 EASY = {
@@ -184,6 +186,28 @@ def test_fedavg_trains_the_labeled_clients_alone_and_without_a_teacher(rounds):
     assert after.clients.teacher is None
     assert np.isnan(report.consistency_loss)
     np.testing.assert_allclose(report.weights, [[17 / 27, 10 / 27]], rtol=1e-6)
+
+
+def test_the_lower_bound_and_a_warm_up_see_no_image_without_a_label():
+    """Partly labeled clients: neither their steps nor their batch statistics depend on the other samples."""
+    whole = ragged_federation(labeled=(True,) * 5)
+    partly = whole._replace(label_visible=[np.arange(len(own)) < 2 for own in whole.samples])
+    hidden = np.concatenate([own[2:] for own in whole.samples])
+    images = partly.dataset.train_images.copy()
+    images[hidden] = 255 - images[hidden]
+    inverted = partly._replace(dataset=partly.dataset._replace(train_images=images))
+    for name in ("fedavg", "fixmatch"):
+        config = Config(method=name, image_size=16, strong="weak")
+        models = []
+        for federation in (partly, inverted):
+            tiny = Tiny(federation)
+            # Both have the same mean and deviation of all images.
+            tiny.data = tiny.data._replace(mean=jnp.full(3, 127.5), std=jnp.full(3, 60.0))
+            _, warmup = make_algorithms(config, tiny.network, METHODS[name](config), ClientAxis(1), any_unlabeled=True)
+            own = tiny.algorithm(method=METHODS[name](config)) if name == "fedavg" else warmup
+            state, _ = once(own, tiny.state(own), tiny.data, tiny.hyper)
+            models.append(state.model)
+        chex.assert_trees_all_equal(*models)
 
 
 def test_fed_consist_gives_the_labeled_clients_half_of_the_weight_or_their_data_amount(rounds):

@@ -67,6 +67,7 @@ def test_unlabeled_clients_train_first_then_labeled_ones_from_their_mean():
     assert float(report.weights.sum()) == 0
     moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), unsure.model, tiny.state(algorithm).model)
     assert max(jax.tree.leaves(moved)) > 0  # by the labeled clients alone
+    assert report.labeled_loss > 0  # of the second phase
 
 
 def test_the_server_has_momentum_by_default_and_the_second_phase_its_own_epochs():
