@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rscfed_jax.config import Config, SettingError, plain
+from rscfed_jax.config import Config, SettingError, changed, plain
 from rscfed_jax.config.config_file import SEEDS
-from rscfed_jax.config.registry import known_settings
+from rscfed_jax.config.registry import METHODS, known_settings
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.metrics import Metrics, evaluate
 from rscfed_jax.core.types import Model, TestData
@@ -32,7 +32,7 @@ from rscfed_jax.runner.stored_model import load_model
 from rscfed_jax.runner.sweep import programs_of, run_programs
 from rscfed_jax.runner.together import run_together
 from rscfed_jax.storage.model_file import is_model_file
-from rscfed_jax.storage.run_directory import RunDirectory, load_config
+from rscfed_jax.storage.run_directory import RunDirectory, check_same_data, load_config
 
 
 def never() -> bool:
@@ -100,7 +100,10 @@ def grid(
     GRID_DEVICES.checked(grid_devices)
     if cells_at_once is not None:
         CELLS_AT_ONCE.checked(cells_at_once)
-    points = points_of(config.settings(), lists, seeds=seeds, out=out, objects=_given(method, network))
+    settings, methods = config.settings(), lists.get("method", [])
+    if methods and settings.get("method") not in [METHODS.find(str(name)).name for name in methods]:
+        settings = changed(settings, {"method": methods[0]})  # or its own settings would belong to no cell
+    points = points_of(settings, lists, seeds=seeds, out=out, objects=_given(method, network))
     programs = programs_of([cell for point in points for cell in point.cells], most=cells_at_once)
     return run_points(points, programs, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
 
@@ -145,13 +148,18 @@ def load_classifier(path: str | Path, config: Config | None = None, *, network: 
     """The global model of a run, to classify images with: `rj.load_classifier("runs/mine").predict(images)`.
 
     The path is a run directory, whose newest model is taken, one of its checkpoints, or a model file, which needs the
-    `config` that it was trained with. A run whose network was given as an object needs the `network` again.
+    `config` that it was trained with, as does a run on data of your own. A run whose network was given as an object
+    needs the `network` again.
     """
     if config is None:
         if is_model_file(path):
             raise SettingError("PATH", path, "is a model file, which needs the config that it was trained with")
         config = load_config(path, setting="PATH")
-    dataset = dataset_of(config)
+        dataset = dataset_of(config)
+        names, counts = dataset.names, dataset.test_counts.tolist()
+        check_same_data(path, config.dataset, class_names=names, test_counts=counts)
+    else:
+        dataset = dataset_of(config)
     used, model, _ = _stored(path, config, dataset, network)
     return Classifier(used, model, config.image_size, *map(jnp.asarray, normalisation(dataset)))
 

@@ -191,3 +191,12 @@ def test_the_report_does_not_take_a_method_of_ones_own_for_a_seed_of_another(tmp
     _, report = rj.write_report(tmp_path, format="md")
     assert [len(line.runs) for line in report.lines] == [1, 1, 1]
     assert len({line.name for line in report.lines}) == 3
+
+
+def test_a_run_on_data_of_ones_own_needs_its_config_to_classify(tmp_path):
+    federation = rj.build_federation(CONFIG)
+    dataset = federation.dataset._replace(test_labels=np.sort(federation.dataset.test_labels) % 2)
+    rj.train(CONFIG.replace(rounds=1), out=tmp_path, federation=federation._replace(dataset=dataset))
+    with pytest.raises(rj.SettingError, match="the run has different test samples than synthetic:"):
+        rj.load_classifier(tmp_path)
+    assert rj.load_classifier(tmp_path, CONFIG).predict(dataset.test_images[:2]).shape == (2, 3)

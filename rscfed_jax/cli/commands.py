@@ -16,7 +16,6 @@ from rscfed_jax.cli.settings import flags_of, settings_of, settings_of_grid, set
 from rscfed_jax.cli.show_data import draw_partition, export_partition, print_dataset, print_partition
 from rscfed_jax.config import Config, Setting, SettingError, read_size
 from rscfed_jax.config.config_file import SEEDS
-from rscfed_jax.data.dataset import Dataset
 from rscfed_jax.data.federation import build_federation
 from rscfed_jax.data.load import dataset_of
 from rscfed_jax.report.tables import as_console
@@ -28,7 +27,7 @@ from rscfed_jax.runner.sweep import Cell, Program, describe, programs_of, run_pr
 from rscfed_jax.runner.targets import TARGETS, prepare
 from rscfed_jax.storage.mlflow import MlflowLog
 from rscfed_jax.storage.model_file import check_stored, check_target, is_model_file
-from rscfed_jax.storage.run_directory import RunDirectory, load_config, read_json, split_checkpoint
+from rscfed_jax.storage.run_directory import RunDirectory, check_same_data, load_config
 from rscfed_jax.storage.tensorboard import EventLog
 from rscfed_jax.storage.wandb import WandbLog
 
@@ -48,7 +47,7 @@ def train(arguments: argparse.Namespace) -> int:
     """Trains a federation."""
     config = Config(**settings_of(arguments))
     default = f"runs/{Path(config.dataset.partition(':')[0]).name}-{config.method}-seed{config.seed}"
-    directory = RunDirectory(default if arguments.out is None else arguments.out)
+    directory = RunDirectory(_out(arguments, default))
     company = company_of(arguments)
     if company.writes:
         directory.check(config, resume=arguments.resume)
@@ -85,6 +84,13 @@ def _warn(text: str) -> None:
         print(f"rscfed-jax: warning: {text}", file=sys.stderr, flush=True)
 
 
+def _out(arguments: argparse.Namespace, default: str) -> str:
+    """Where the command writes to."""
+    if arguments.out == "":
+        raise SettingError("out", "''", f"must name a directory; without --out it is {default}")
+    return str(arguments.out or default)
+
+
 def _seeds(arguments: argparse.Namespace) -> int:
     if arguments.seeds is None and arguments.config_file is not None:
         return arguments.config_file.seeds or SEEDS.default
@@ -103,7 +109,7 @@ def reproduce_table(arguments: argparse.Namespace) -> int:
     seeds, company = _seeds(arguments), company_of(arguments)
     settings = settings_of_table(arguments)
     dataset = settings.get("dataset", tables.DATASET)
-    out = arguments.out or f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}"
+    out = _out(arguments, f"runs/{arguments.table}-{Path(dataset.partition(':')[0]).name}")
     rows = tables.plan(arguments.table, settings, seeds=seeds, out=out, check=company.writes)
     cells = [cell for row in rows for cell in row.cells]
     if arguments.dry_run:
@@ -140,7 +146,7 @@ def grid(arguments: argparse.Namespace) -> int:
     settings, axes = settings_of_grid(arguments, grids.parse_axes(arguments.set or [], flags_of(arguments)))
     if not axes:
         raise SettingError("set", "", "is missing; as in --set beta=0,100,1e4 --set tau=0.5,1")
-    out = arguments.out or f"runs/grid-{'-'.join(axes)}"
+    out = _out(arguments, f"runs/grid-{'-'.join(axes)}")
     points = grids.points_of(settings, axes, seeds=seeds, out=out, check=company.writes)
     cells = [cell for point in points for cell in point.cells]
     if arguments.dry_run:
@@ -234,24 +240,14 @@ def evaluate(arguments: argparse.Namespace) -> int:
         config = load_config(arguments.path, setting="PATH").fixed().replace(**settings)
     dataset = dataset_of(config)
     if not settings.keys() - {"download", "download_from"}:
-        _check_same_test(arguments.path, config, dataset)
+        names, counts = dataset.names, dataset.test_counts.tolist()
+        check_same_data(arguments.path, config.dataset, class_names=names, test_counts=counts)
     start_jax()
     from rscfed_jax.api import evaluate_run
 
     found, round_ = evaluate_run(arguments.path, config)
     print(json.dumps({"round": round_} | {name: float(value) for name, value in found._asdict().items()}))
     return 0
-
-
-def _check_same_test(path: str, config: Config, dataset: Dataset) -> None:
-    """Refuses a run whose settings do not lead to the data it was trained on: a program may have given it its own."""
-    partition = RunDirectory(split_checkpoint(path)[0]).partition
-    stored = read_json(partition, setting="PATH") if partition.exists() else {}
-    now = {"class_names": dataset.names, "test_counts": dataset.test_counts.tolist()}
-    if any(stored.get(name, value) != value for name, value in now.items()):
-        raise SettingError(
-            "PATH", path, f"the run has different test samples than {config.dataset} now; give --dataset"
-        )
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -284,6 +280,8 @@ def data(arguments: argparse.Namespace) -> int:
     config = Config(dataset=arguments.dataset, **settings_of(arguments))
     if arguments.figure and Path(arguments.figure).suffix not in FIGURES:
         raise SettingError("figure", arguments.figure, f"must end in one of {', '.join(FIGURES)}")
+    if arguments.export is not None and Path(arguments.export).suffix != ".npz":
+        raise SettingError("export", arguments.export, "must end in .npz")
     federation = build_federation(config)
     files = {"figure": (arguments.figure, draw_partition), "export": (arguments.export, export_partition)}
     files = {setting: (path, write) for setting, (path, write) in files.items() if path is not None}

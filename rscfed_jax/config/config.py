@@ -163,10 +163,11 @@ class Config(Settings):
         return Config(**changed(self.settings(), changes))
 
     def fixed(self) -> "Config":
-        """A stored config of which no setting is resolved anew: all count as given but those its method refuses."""
+        """A stored config of which no setting is resolved anew: only its resize and what its method refuses are."""
         stored = self.settings()
         refused = {} if self._method is None else self._method.get("REFUSES", {})
-        return Config(**stored | {RECORD: [name for name in stored if name != RECORD and name not in refused]})
+        loose = {RECORD, "resize", *refused}  # test images have no crops: another image size needs no other resize
+        return Config(**stored | {RECORD: [name for name in stored if name not in loose]})
 
     def resolved(self) -> dict[str, Any]:
         """All settings as `Config` takes them, with their resolved values; files by their paths."""

@@ -132,6 +132,8 @@ def checked(dataset: Dataset, refuse: Refuse) -> Dataset:
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         if (found := check_images(images, labels, split, refuse)) > dataset.classes:
             raise refuse(f"{split}_labels hold {found - 1}, but classes is {dataset.classes}")
+    if dataset.class_names and len(dataset.class_names) != dataset.classes:
+        raise refuse(f"class_names holds {len(dataset.class_names)} names, but classes is {dataset.classes}")
     if dataset.train_clients is not None:
         check_clients(dataset.train_clients, len(dataset.train_labels), refuse)
     if dataset.train_labels.dtype == dataset.test_labels.dtype == np.int32:

@@ -32,6 +32,9 @@ def dataset_of(config: Config) -> Dataset:
     if config.validation:
         dataset = with_validation(dataset, config.validation)
     if len(np.unique(dataset.test_labels)) < 2:
+        if config.validation:
+            reason = f"holds out {len(dataset.test_labels)} samples of a single class; AUC needs two, so must be larger"
+            raise SettingError("validation", config.validation, reason)
         raise SettingError(
             "dataset", config.dataset, "the test set must hold samples of at least two classes: AUC needs them"
         )

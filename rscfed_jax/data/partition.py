@@ -133,7 +133,8 @@ def load_partition(path: str, clients: int, total: int) -> list[np.ndarray]:
         if part.ndim != 1 or part.dtype.kind not in "iu" or not len(part):
             raise refuse(f"client_{client} must be a non-empty list of sample indices")
         if part.min() < 0 or part.max() >= total:
-            raise refuse(f"client_{client} holds index {part.max()}, allowed are 0 to {total - 1}")
+            wrong = part.min() if part.min() < 0 else part.max()
+            raise refuse(f"client_{client} holds index {wrong}, allowed are 0 to {total - 1}")
     used, counts = np.unique(np.concatenate(samples), return_counts=True)
     if counts.max() > 1:
         raise refuse(f"index {used[counts.argmax()]} is used {counts.max()} times, allowed is once")

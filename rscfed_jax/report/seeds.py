@@ -178,6 +178,8 @@ def _names(parts: list[list[Run]], shared: list[dict[str, Any]], differing: list
         if not runs[0].finished:
             return f"{whole[0]}, {'diverged' if runs[0].diverged else 'unfinished'}"
         names = {_without_seed(name, run.seed) for name, run in zip(whole, runs, strict=True)}
+        if len({*whole}) > 1 and len(names) > 1:  # a bare number is a seed where it is all that differs
+            names = {re.sub(rf"[-_ ]0*{run.seed}$", "", name) for name, run in zip(whole, runs, strict=True)}
         return names.pop() if len(names) == 1 else str(runs[0].settings.get("method", "run"))
 
     def with_settings(runs: list[Run], settings: dict[str, Any]) -> str:
@@ -203,7 +205,7 @@ def _without_word(name: str, method: Any) -> str:
 
 
 def _without_seed(name: str, seed: int) -> str:
-    return re.sub(rf"(?:[-_. ]|[-_. ]?seed[-_= ]?)0*{re.escape(str(seed))}$", "", name) or name
+    return re.sub(rf"[-_. ]?seed[-_= ]?0*{re.escape(str(seed))}$", "", name) or name
 
 
 def _notes(found: Found, lines: list[Line]) -> list[str]:

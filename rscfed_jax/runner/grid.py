@@ -1,7 +1,7 @@
 """A grid of experiments: every combination of the values of some settings, with several seeds."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -104,6 +104,7 @@ def points_of(
         varied = dict(zip(axes, values, strict=True))
         combined = changed(of_method(varied.get("method", methods[0])), varied)
         config = Config(**combined)
+        _check_effects(axes, config, of_object=objects is not None and objects.method is not None)
         named = varied | {setting: getattr(config, setting) for setting in ("method", "model") if setting in varied}
         name = "_".join(f"{key}-{_as_name(value)}" for key, value in named.items()) or "cell"
         cells = cells_of(name, combined, seeds=range(first, first + seeds), out=out, check=check, objects=objects)
@@ -112,6 +113,27 @@ def points_of(
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SettingError("set", twice, "two cells would have this name; give values whose names differ")
     return points
+
+
+def _check_effects(axes: Iterable[str], config: Config, *, of_object: bool) -> None:
+    """Refuses to vary what changes nothing: its cells would be the same under different names."""
+    for name in axes:
+        reason = None
+        if name in ("gamma", "min_client_size") and config.partition_file is not None:
+            reason = "changes nothing with --partition-file, which decides who holds what"
+        elif name in ("server_lr", "server_momentum") and config.server_optimizer == "none":
+            reason = "changes nothing without --server-optimizer"
+        elif name == "labeled_choice" and (config.labels_at == "server" or config.labeled_fraction is not None):
+            reason = "changes nothing unless some clients hold all labels"
+        elif of_object and (
+            (name in ("subsets", "subset_size") and config.sampling != "subsets")
+            or (name == "distance" and config.aggregator != "dma")
+            or name == "strong"
+            or not (name in SETTINGS or name.removeprefix(f"{config.method}_") in config.numbers)
+        ):
+            reason = "was decided when the method was made; give a method for each value, or name it by file"
+        if reason is not None:
+            raise SettingError("set", name, reason)
 
 
 def _as_name(value: object) -> str:

@@ -82,12 +82,13 @@ def cells_of(
         config = Config(**changed(settings, {"seed": seed}))
         if objects is not None:
             config = objects.named_in(config)
-        if config.init_from is not None:
-            check_stored(config.init_from, setting="init_from")
         directory = None if out is None else RunDirectory(Path(out) / "cells" / f"{name}-seed{seed}")
         if directory is not None and check:
             directory.check(config, resume=True)
-        cells.append(Cell(f"{name}, seed {seed}", config, directory, objects))
+        cell = Cell(f"{name}, seed {seed}", config, directory, objects)
+        if config.init_from is not None and not (check and cell.finished):
+            check_stored(config.init_from, setting="init_from")
+        cells.append(cell)
     return cells
 
 

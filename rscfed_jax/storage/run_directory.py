@@ -211,6 +211,15 @@ def split_checkpoint(path: str | Path) -> tuple[Path, int | None]:
     return Path(path), None
 
 
+def check_same_data(path: str | Path, dataset: str, *, class_names: list[str], test_counts: list[int]) -> None:
+    """Refuses a run whose settings do not lead to the data it was trained on: a program may have given it its own."""
+    partition = RunDirectory(split_checkpoint(path)[0]).partition
+    stored = read_json(partition, setting="PATH") if partition.exists() else {}
+    now = {"class_names": class_names, "test_counts": test_counts}
+    if any(stored.get(name, value) != value for name, value in now.items()):
+        raise SettingError("PATH", path, f"the run has different test samples than {dataset} now; give --dataset")
+
+
 def load_config(path: str | Path, *, setting: str, or_else: str = "") -> Config:
     """The config of a finished or stopped run, given its directory or one of its checkpoints.
 

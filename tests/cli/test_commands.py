@@ -135,6 +135,12 @@ def test_evaluate_takes_a_run_of_a_method_that_refuses_a_setting(tmp_path, capsy
     assert evaluated(capsys, tmp_path / "run", *NETWORK)["round"] == 1
 
 
+def test_evaluate_takes_other_image_sizes_than_the_run_had_crops_for(tmp_path, capsys):
+    settings = [*TINY, "--model", "resnet8", "--rounds", "1", "--out", tmp_path / "run", "--quiet"]
+    assert run("train", *settings) == 0
+    assert evaluated(capsys, tmp_path / "run", "--image-size", "32")["round"] == 1
+
+
 def test_evaluate_refuses_a_run_of_data_that_its_settings_do_not_name(tmp_path, capsys, trained):
     out = tmp_path / "run"
     out.mkdir()

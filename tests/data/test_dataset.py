@@ -38,3 +38,5 @@ def test_a_callers_labels_become_int32_and_must_be_of_the_classes():
     assert checked(dataset, ValueError) is dataset
     with pytest.raises(ValueError, match="train_labels hold 3, but classes is 3"):
         checked(dataset._replace(classes=3), ValueError)
+    with pytest.raises(ValueError, match="class_names holds 3 names, but classes is 4"):
+        checked(dataset._replace(class_names=("a", "b", "c")), ValueError)

@@ -120,3 +120,9 @@ def test_a_missing_pth_file_is_refused(tmp_path):
     pytest.importorskip("torch")
     with pytest.raises(SettingError, match="no such file"):
         partition.load_partition(str(tmp_path / "published.pth"), 2, 5)
+
+
+def test_the_index_that_is_out_of_range_is_named(tmp_path):
+    partition.save_partition(str(tmp_path / "mine.npz"), [np.array([-1, 3])])
+    with pytest.raises(SettingError, match="client_0 holds index -1, allowed are 0 to 4"):
+        partition.load_partition(str(tmp_path / "mine.npz"), 1, 5)

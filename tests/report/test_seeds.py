@@ -125,6 +125,14 @@ def test_the_lines_of_a_grid_over_methods_are_called_like_the_methods(tmp_path):
     assert {line.name for line in report_of(tmp_path).lines} == {"rscfed", "fed-consist", "method-of-mine"}
 
 
+def test_a_number_at_the_end_of_a_name_is_a_seed_only_where_it_alone_differs(tmp_path):
+    write_run(tmp_path / "gamma-0.1", seed=1, gamma=0.1)
+    write_run(tmp_path / "beta-0", seed=0, beta=0.0)
+    for seed in (0, 1):
+        write_run(tmp_path / f"run-{seed}", seed=seed, tau=0.7)
+    assert {line.name for line in report_of(tmp_path).lines} == {"gamma-0.1", "beta-0", "run"}
+
+
 def test_what_an_older_run_lacks_is_said(tmp_path):
     write_run(tmp_path / "old", old=True)
     write_run(tmp_path / "new", tau=0.9)

@@ -1,6 +1,7 @@
 """Grids: what may vary, what runs together, and what is left behind."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
@@ -16,7 +17,7 @@ from rscfed_jax.runner.grid import parse_axes, points_of
 from rscfed_jax.runner.history import History
 from rscfed_jax.runner.sweep import Cell
 from rscfed_jax.storage.run_directory import RunDirectory
-from tests.helpers import SMALL, StopAfter, assert_same_run, records_of, saved_rounds, untimed
+from tests.helpers import SMALL, StopAfter, TinyNetwork, assert_same_run, records_of, saved_rounds, untimed
 
 CONFIG = Config(**SMALL | {"checkpoint_every": 2})
 AXES = {"beta": [0.0, 1e4], "tau": [0.5, 1.0]}
@@ -271,3 +272,57 @@ def test_a_method_cannot_vary_where_one_is_given_as_an_object():
     mine = Objects(rj.Method(name="mine", sample=rj.AllClients()))
     with pytest.raises(SettingError, match="--set method: cannot vary if it is given as an object"):
         points_of({}, {"method": ["sso", "rscfed"]}, seeds=1, out=None, objects=mine)
+
+
+def test_what_an_object_has_settled_cannot_vary_beside_it():
+    config = Config(**SMALL | {"method": "fixmatch", "strong": "weak"})
+    parts = rj.METHODS["fixmatch"](config)
+    mine = Objects(dataclasses.replace(parts, name="mine", sample=rj.RandomSubsets(2, 3)))
+    for axes in ({"subsets": [1, 3]}, {"distance": ["l2", "sum"]}, {"strong": ["weak", "randaugment"]}):
+        with pytest.raises(SettingError, match=f"--set {next(iter(axes))}: was decided when the method was made"):
+            points_of(config.settings(), axes, seeds=1, out=None, objects=mine)
+    with pytest.raises(SettingError, match="--set fixmatch_labels: was decided when the method was made"):
+        points_of(config.settings(), {"fixmatch_labels": ["own", "global"]}, seeds=1, out=None, objects=mine)
+    drawn = config.replace(sampling="subsets").settings()
+    varied = {"subsets": [1, 3], "fixmatch_threshold": [0.5, 0.9], "beta": [0.0, 1.0]}
+    assert len(points_of(drawn, varied, seeds=1, out=None, objects=mine)) == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "axes", "said"),
+    [
+        ({"partition_file": "x.npz"}, {"gamma": [0.1, 0.5]}, "--set gamma: changes nothing with --partition-file"),
+        (
+            {"method": "rscfed"},
+            {"server_lr": [0.1, 0.5]},
+            "--set server_lr: changes nothing without --server-optimizer",
+        ),
+        (
+            {"labeled_clients": None, "labeled_fraction": 0.1},
+            {"labeled_choice": ["first", "random"]},
+            "--set labeled_choice: changes nothing unless some clients hold all labels",
+        ),
+    ],
+)
+def test_what_changes_nothing_cannot_vary(settings, axes, said):
+    with pytest.raises(SettingError, match=said):
+        points_of(settings, axes, seeds=1, out=None)
+
+
+def test_a_config_of_one_method_may_be_compared_with_others(tmp_path):
+    stored = Config(**SMALL | {"method": "fedirm", "model": "simple-cnn"})
+    (tmp_path / "config.json").write_text(json.dumps(stored.to_dict()))
+    config = Config.from_file(tmp_path / "config.json", rounds=1)
+    result = rj.grid(config, {"method": ["sso", "fedavg"]}, network=TinyNetwork(classes=3))
+    assert [row["method"] for row in result.summary] == ["sso", "fedavg"]
+
+
+def test_a_finished_grid_is_shown_again_where_its_start_is_gone(tmp_path):
+    start = tmp_path / "start"
+    rj.train(CONFIG.replace(rounds=1), out=start)
+    config = CONFIG.replace(rounds=2, init_from=str(start))
+    first = rj.grid(config, {"beta": [0.0]}, out=tmp_path / "grid")
+    shutil.rmtree(start)
+    assert rj.grid(config, {"beta": [0.0]}, out=tmp_path / "grid").summary == first.summary
+    with pytest.raises(SettingError, match=r"--init-from .*start: is not a run directory"):
+        rj.grid(config, {"beta": [0.0, 1.0]}, out=tmp_path / "grid")

@@ -13,7 +13,8 @@ from rscfed_jax.data.pictures import pictures_dataset
 HELP = "a directory of pictures per class"
 USAGE = "folder:PATH"
 NAMES_CLIENTS = True
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+SPLITS = ("test", "val", "valid", "validation")  # folders that hold a part of the samples, not a class
 
 Listed = list[tuple[Path, int]]  # pictures, each with the number of its class
 
@@ -28,6 +29,9 @@ def load(config: Config) -> Dataset:
     if {*parts} - {"test"} == {"clients", "train"}:
         raise refuse("holds both clients and train; must hold one of them")
     has_test = {"train", "test"} <= {*parts} or parts == ["clients", "test"]
+    if not (has_test or _names_clients(parts)) and (found := [part for part in parts if part in SPLITS]):
+        also = "PATH/train and PATH/test, or PATH/clients and PATH/test"
+        raise refuse(f"holds a folder {found[0]!r}, which is no class; test samples are read from {also}")
     if _names_clients(parts):
         names, train, owners = _of_clients(root / "clients", refuse)
     else:

@@ -1,5 +1,7 @@
 """Folders of pictures."""
 
+import shutil
+
 import pytest
 from PIL import Image
 
@@ -103,3 +105,21 @@ def test_clients_may_be_the_name_of_a_class(tmp_path):
     assert Config(dataset="folder:people", data_dir=tmp_path).partition == "drawn"
     data = load_dataset("folder:people", data_dir=tmp_path, image_size=16, seed=SEED)
     assert (data.class_names, data.train_clients) == (("clients", "servers"), None)
+
+
+@pytest.mark.parametrize("parts", [("train", "val"), ("cat", "dog", "test"), ("clients", "val")])
+def test_a_part_of_the_samples_is_not_taken_for_a_class(tmp_path, parts):
+    for part in parts:
+        write_classes(tmp_path / part)
+    with pytest.raises(SettingError, match=f"holds a folder '{parts[-1]}', which is no class"):
+        load_dataset(f"folder:{tmp_path}")
+
+
+def test_pictures_of_every_format_that_is_read_count(tmp_path):
+    folder = write_classes(tmp_path / "pets", count=2)
+    for number, ending in enumerate((".gif", ".tif", ".TIFF")):
+        Image.new("RGB", (20, 20)).save(folder / "cat" / f"more{number}{ending}")
+    shutil.copytree(folder, tmp_path / "both" / "train")
+    shutil.copytree(folder, tmp_path / "both" / "test")
+    data = load_dataset(f"folder:{tmp_path}/both", image_size=16)
+    assert data.train_labels.tolist() == data.test_labels.tolist() == [0] * 5 + [1] * 2
