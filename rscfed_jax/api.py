@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rscfed_jax.config import Config, SettingError, changed, plain
+from rscfed_jax.config import Config, SettingError, plain
 from rscfed_jax.config.config_file import SEEDS
-from rscfed_jax.config.registry import METHODS, known_settings
+from rscfed_jax.config.registry import known_settings
 from rscfed_jax.core.method import Method
 from rscfed_jax.core.metrics import Metrics, evaluate
 from rscfed_jax.core.types import Model, TestData
@@ -100,10 +100,7 @@ def grid(
     GRID_DEVICES.checked(grid_devices)
     if cells_at_once is not None:
         CELLS_AT_ONCE.checked(cells_at_once)
-    settings, methods = config.settings(), lists.get("method", [])
-    if methods and settings.get("method") not in [METHODS.find(str(name)).name for name in methods]:
-        settings = changed(settings, {"method": methods[0]})  # or its own settings would belong to no cell
-    points = points_of(settings, lists, seeds=seeds, out=out, objects=_given(method, network))
+    points = points_of(config.settings(), lists, seeds=seeds, out=out, objects=_given(method, network))
     programs = programs_of([cell for point in points for cell in point.cells], most=cells_at_once)
     return run_points(points, programs, out=out, progress=progress, stop=stop, grid_devices=grid_devices)
 

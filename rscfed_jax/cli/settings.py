@@ -5,10 +5,10 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from rscfed_jax.config import RECORD, SETTINGS, SettingError, changed
+from rscfed_jax.config import RECORD, SETTINGS, SettingError
 from rscfed_jax.config.config_file import ConfigFile, read_config_file
 from rscfed_jax.config.documents import cut
-from rscfed_jax.config.registry import METHODS, known_settings
+from rscfed_jax.config.registry import known_settings
 from rscfed_jax.paper.tables import decided_by, rows_of
 
 PREFIX = "setting_"  # of the arguments that are settings of an experiment
@@ -45,11 +45,7 @@ def settings_of_grid(arguments: argparse.Namespace, axes: Axes) -> tuple[dict[st
     if file is None:
         return flags, axes
     axes = {name: values for name, values in file.axes.items() if name not in flags} | axes
-    settings = _over(file, flags, arguments, named={*flags, *axes}, varied=axes)
-    methods = axes.get("method", [])
-    if methods and settings.get("method") not in [METHODS.find(method).name for method in methods]:
-        settings = changed(settings, {"method": methods[0]})  # or its own settings would belong to no cell
-    return settings, axes
+    return _over(file, flags, arguments, named={*flags, *axes}, varied=axes), axes
 
 
 def settings_of_table(arguments: argparse.Namespace) -> dict[str, Any]:

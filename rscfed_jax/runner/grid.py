@@ -6,10 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rscfed_jax.config import SETTINGS, Config, Setting, SettingError, changed
+from rscfed_jax.config import RECORD, SETTINGS, Config, Setting, SettingError, changed
 from rscfed_jax.config.files import remove_parts, write_json, write_whole
 from rscfed_jax.config.kinds import whole
-from rscfed_jax.config.registry import known_settings, metrics
+from rscfed_jax.config.registry import METHODS, known_settings, metrics
 from rscfed_jax.report.seeds import moments
 from rscfed_jax.report.tables import as_csv, as_markdown, as_text, percent, seeds_as_text
 from rscfed_jax.runner.processes import is_first
@@ -96,6 +96,9 @@ def points_of(
         raise SettingError(
             "set", others[0], "belongs to one method; with several in --set method=..., run a separate grid for it"
         )
+    stored = RECORD in settings
+    if stored and settings.get("method") not in [METHODS.find(str(name)).name for name in methods]:
+        settings = changed(settings, {"method": methods[0]})  # or its own settings would belong to no cell
     of_method = settings_by_method(
         {**settings, **{name: axes[name][0] for name in axes if name not in SETTINGS}}, methods
     )

@@ -164,3 +164,16 @@ def test_its_own_numbers_are_the_defaults_and_partly_labeled_clients_are_refused
     assert Config(method="fedirm", warmup_rounds=2).warmup_rounds == 2
     with pytest.raises(SettingError, match="--method fedirm: needs clients with all their labels"):
         Config(method="fedirm", labeled_fraction=0.1)
+
+
+def test_no_trained_parameter_depends_on_running_statistics():
+    """Neither student nor teacher uses them: the teacher normalises with the batch."""
+    settings = {"method": "fedirm", "fedirm_confidence": 0.0}
+    tiny = Tiny(**settings)
+    algorithm = tiny.algorithm(method=METHODS["fedirm"](Config(**settings)))
+    state = tiny.state(algorithm)
+    moved = state.model | {"batch_stats": jax.tree.map(lambda leaf: leaf + 5, state.model["batch_stats"])}
+    ours, report = once(algorithm, state, tiny.data, tiny.hyper)
+    other, _ = once(algorithm, state._replace(model=moved), tiny.data, tiny.hyper)
+    assert report.consistency_loss > 0
+    chex.assert_trees_all_equal(ours.model["params"], other.model["params"])
